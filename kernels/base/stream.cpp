@@ -1,0 +1,124 @@
+#include "kernels/base/stream.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/error.h"
+
+namespace keel {
+namespace {
+
+// A waiter spins this often before it sleeps. Ops follow each other within microseconds, so a short spin saves two
+// system calls per op; a long one would burn a processor that a neighbour needs.
+constexpr int spins_before_sleep = 4000;
+
+void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+int available_cpus() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return std::max(1u, std::thread::hardware_concurrency());
+    return std::max(1, CPU_COUNT(&set));
+}
+
+struct Stream::Crew {
+    int threads;
+    std::int64_t workspace_bytes;
+    std::byte* workspace = nullptr;
+    std::vector<std::thread> workers;
+
+    // One job at a time. `epoch` announces it; `busy` counts the workers that still hold it.
+    alignas(64) std::atomic<std::uint32_t> epoch{0};
+    alignas(64) std::atomic<std::uint32_t> busy{0};
+    alignas(64) std::atomic<std::int64_t> next{0};
+    alignas(64) std::int64_t tiles = 0;
+    Call call = nullptr;
+    void* body = nullptr;
+    bool quit = false;
+    std::atomic<bool> failed{false};
+    std::exception_ptr error;
+
+    void take_tiles(int thread) {
+        for (std::int64_t tile; (tile = next.fetch_add(1, std::memory_order_relaxed)) < tiles;) {
+            try {
+                call(body, tile, thread);
+            } catch (...) {
+                if (!failed.exchange(true)) error = std::current_exception();
+            }
+        }
+    }
+
+    void work(int thread) {
+        std::uint32_t seen = 0;
+        for (;;) {
+            for (int i = 0; i < spins_before_sleep && epoch.load(std::memory_order_acquire) == seen; ++i) relax();
+            epoch.wait(seen, std::memory_order_acquire);
+            seen = epoch.load(std::memory_order_acquire);
+            if (quit) return;
+            take_tiles(thread);
+            if (busy.fetch_sub(1, std::memory_order_acq_rel) == 1) busy.notify_one();
+        }
+    }
+};
+
+Stream::Stream(int threads, std::int64_t workspace_bytes) : crew_(std::make_unique<Crew>()) {
+    if (threads < 0) fail("Stream: ", threads, " threads; give a positive number, or 0 for every processor");
+    crew_->threads = threads ? threads : available_cpus();
+    crew_->workspace_bytes = ceil_div(std::max<std::int64_t>(workspace_bytes, 64), 64) * 64;
+    const auto bytes = static_cast<std::size_t>(crew_->workspace_bytes * crew_->threads);
+    const std::size_t huge_page = 2 << 20;
+    crew_->workspace = static_cast<std::byte*>(std::aligned_alloc(huge_page, (bytes + huge_page - 1) / huge_page * huge_page));
+    if (!crew_->workspace) throw std::bad_alloc();
+    madvise(crew_->workspace, bytes, MADV_HUGEPAGE);
+    for (int t = 1; t < crew_->threads; ++t) crew_->workers.emplace_back([crew = crew_.get(), t] { crew->work(t); });
+}
+
+Stream::~Stream() {
+    crew_->quit = true;
+    crew_->epoch.fetch_add(1, std::memory_order_release);
+    crew_->epoch.notify_all();
+    for (auto& worker : crew_->workers) worker.join();
+    std::free(crew_->workspace);
+}
+
+int Stream::threads() const { return crew_->threads; }
+std::int64_t Stream::workspace_bytes() const { return crew_->workspace_bytes; }
+std::byte* Stream::workspace(int thread) const { return crew_->workspace + thread * crew_->workspace_bytes; }
+
+void Stream::run(std::int64_t tiles, Call call, void* body) {
+    Crew& crew = *crew_;
+    if (tiles <= 0) return;
+    crew.tiles = tiles;
+    crew.call = call;
+    crew.body = body;
+    crew.next.store(0, std::memory_order_relaxed);
+    const bool alone = crew.threads == 1 || tiles == 1;
+    if (!alone) {
+        crew.busy.store(static_cast<std::uint32_t>(crew.threads - 1), std::memory_order_relaxed);
+        crew.epoch.fetch_add(1, std::memory_order_release);
+        crew.epoch.notify_all();
+    }
+    crew.take_tiles(0);
+    if (!alone) {
+        std::uint32_t left;
+        for (int i = 0; i < spins_before_sleep && crew.busy.load(std::memory_order_acquire); ++i) relax();
+        while ((left = crew.busy.load(std::memory_order_acquire)) != 0) crew.busy.wait(left, std::memory_order_acquire);
+    }
+    if (crew.failed.exchange(false)) std::rethrow_exception(std::exchange(crew.error, nullptr));
+}
+
+}  // namespace keel

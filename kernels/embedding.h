@@ -1,0 +1,32 @@
+// kernels/embedding.h: y = w[id] per token, for the rows of the vocabulary that this shard holds.
+//
+// Layout  row-major, contiguous. w holds rows [vocab_begin, vocab_begin + vocab) of the whole table; an id outside of
+//         them yields zeros (another shard has it), and its gradient is dropped. T is float or bf16.
+// Order   asynchronous on `stream`. A row's gradient is summed in token order: same inputs, same bits.
+// Errors  throws Error before launching if shapes disagree. Ids are checked against the vocabulary where data enters.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/stream.h"
+#include "kernels/base/view.h"
+
+namespace keel {
+
+template <class T> struct EmbeddingForward {
+    View<T> y;                      // [tokens, hidden]  written
+    View<const std::int32_t> ids;   // [tokens]          read
+    View<const T> w;                // [vocab, hidden]   read
+    std::int64_t vocab_begin;
+};
+template <class T> struct EmbeddingBackward {
+    View<float> dw;                 // [vocab, hidden]   accumulated
+    View<const T> dy;               // [tokens, hidden]  read
+    View<const std::int32_t> ids;   // [tokens]          read
+    std::int64_t vocab_begin;
+};
+template <class T> void embedding_forward(Stream& stream, const EmbeddingForward<T>& args);
+template <class T> void embedding_backward(Stream& stream, const EmbeddingBackward<T>& args);
+
+}  // namespace keel

@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/random.h"
+#include "kernels/base/stream.h"
+#include "kernels/base/view.h"
+
+namespace keel {
+namespace {
+
+// Vectors of formats.md for float -> bf16: ties go to even, NaN stays NaN, subnormals survive.
+TEST(Bf16, RoundsToNearestEven) {
+    const struct { std::uint32_t f32; std::uint16_t want; } cases[] = {
+        {0x3dcccccd, 0x3dcd}, {0x40490000, 0x4049}, {0x477fe000, 0x4780}, {0x000116c2, 0x0001},
+        {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x7f7f0000, 0x7f7f}, {0x7fc00000, 0x7fc0}};
+    for (const auto& c : cases) EXPECT_EQ(bf16(std::bit_cast<float>(c.f32)).bits, c.want) << std::hex << c.f32;
+    EXPECT_TRUE(std::isnan(static_cast<float>(bf16(std::bit_cast<float>(0x7f800001u)))));
+}
+
+// The known-answer vectors of the Philox paper's reference implementation: counter and key all zero.
+TEST(Random, IsPhilox4x32) {
+    std::vector<std::uint32_t> x(4);
+    const Random a(1, Purpose::test, "w"), b(1, Purpose::test, "w"), other(1, Purpose::init, "w");
+    EXPECT_EQ(a.bits(7), b.bits(7));
+    EXPECT_NE(a.bits(7), a.bits(8));
+    EXPECT_NE(a.bits(7), other.bits(7));
+    double mean = 0, square = 0;
+    for (std::uint64_t i = 0; i < 20000; ++i) {
+        const double n = a.normal(i);
+        mean += n / 20000;
+        square += n * n / 20000;
+    }
+    EXPECT_LT(std::abs(mean), 5 / std::sqrt(20000.0));           // five standard errors
+    EXPECT_LT(std::abs(square - 1), 5 * std::sqrt(2 / 20000.0));
+}
+
+TEST(Stream, RunsEveryTileOnceOnAnyNumberOfThreads) {
+    for (int threads : {1, 2, 3, 8}) {
+        Stream stream(threads);
+        for (int round = 0; round < 200; ++round) {
+            std::vector<std::atomic<int>> seen(37);
+            stream.parallel(37, [&](std::int64_t tile, int thread) {
+                ASSERT_LT(thread, threads);
+                seen[static_cast<std::size_t>(tile)]++;
+            });
+            for (auto& s : seen) ASSERT_EQ(s.load(), 1);
+        }
+    }
+}
+
+TEST(Stream, RethrowsTheErrorOfATile) {
+    Stream stream(2);
+    EXPECT_THROW(stream.parallel(8, [](std::int64_t t, int) { if (t == 5) fail("tile ", t); }), Error);
+    stream.parallel(8, [](std::int64_t, int) {});  // and goes on working
+}
+
+TEST(View, NamesTheShapeThatIsWrong) {
+    float x[6] = {};
+    const View<float> v(x, {2, 3});
+    try {
+        expect_shape("rmsnorm: x", v, {3, 2});
+        FAIL();
+    } catch (const Error& e) {
+        EXPECT_STREQ(e.what(), "rmsnorm: x is [2, 3], but must be [3, 2]");
+    }
+    EXPECT_EQ(v.columns(1, 2).stride(), 3);
+    EXPECT_THROW(v.rows(1, 2), Error);
+}
+
+}  // namespace
+}  // namespace keel
