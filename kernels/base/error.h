@@ -45,7 +45,7 @@ struct Located {
 
 template <class... Parts> std::string concat(const Parts&... parts) {
     std::ostringstream out;
-    (out << ... << parts);
+    if constexpr (sizeof...(parts) > 0) (out << ... << parts);
     return out.str();
 }
 
