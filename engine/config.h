@@ -1,0 +1,178 @@
+// engine/config.h: every setting of a run, one struct per section. A flag is spelled as the expression it sets:
+// `--optim.lr 3e-4` sets config.optim.lr, and so does `lr = 3e-4` under [optim] in a TOML file.
+//
+// `fields` visits (name, member, help) in one table: the flags, the help, the printed configuration and the copy kept in a
+// checkpoint all come from it (engine/config_io.h). Whatever can be refused is refused by `validate` before work begins.
+// Sizes count elements; batches count samples (a sample is seq_len tokens).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace keel {
+
+#define KEEL_FIELD(member, help) field(#member, member, help)
+
+struct ModelSection {
+    std::string preset;                     // a released shape by name; the fields below then change it
+    std::string dtype = "bf16";
+    std::int64_t vocab = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
+    double norm_eps = 1e-5;
+    double rope_base = 10000;
+    std::string rope_scaling = "none";
+    double rope_factor = 1, rope_original_max_position = 0, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
+    double rope_beta_fast = 32, rope_beta_slow = 1, rope_attention_factor = 0;
+    bool tied = false, qkv_bias = false, qk_norm = false;
+    std::int64_t window = 0;
+    double init_std = 0.02;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(preset, "a released shape, for example llama-3.2-1b; `keel estimate --presets` lists them");
+        KEEL_FIELD(dtype, "type of parameters and activations: bf16 (float32 master weights) or f32");
+        KEEL_FIELD(vocab, "rows of the embedding; 0 takes the tokenizer's size");
+        KEEL_FIELD(hidden, "width of the residual stream");
+        KEEL_FIELD(layers, "number of transformer blocks");
+        KEEL_FIELD(heads, "query heads");
+        KEEL_FIELD(kv_heads, "key and value heads; 0 means as many as heads");
+        KEEL_FIELD(head_dim, "elements per head; 0 means hidden / heads");
+        KEEL_FIELD(ffn, "width of the SwiGLU layer");
+        KEEL_FIELD(norm_eps, "added to the mean square inside the root of RMSNorm");
+        KEEL_FIELD(rope_base, "base of the rotary angles");
+        KEEL_FIELD(rope_scaling, "none, linear, llama3 or yarn");
+        KEEL_FIELD(rope_factor, "context extension factor of the scaling");
+        KEEL_FIELD(rope_original_max_position, "context length before scaling (llama3, yarn)");
+        KEEL_FIELD(rope_low_freq_factor, "llama3: wavelengths past original / this are divided by the factor");
+        KEEL_FIELD(rope_high_freq_factor, "llama3: wavelengths below original / this are kept");
+        KEEL_FIELD(rope_beta_fast, "yarn: rotations above which a frequency is kept");
+        KEEL_FIELD(rope_beta_slow, "yarn: rotations below which a frequency is divided by the factor");
+        KEEL_FIELD(rope_attention_factor, "yarn: multiplies cos and sin; 0 means 0.1 ln(factor) + 1");
+        KEEL_FIELD(tied, "the output matrix is the embedding");
+        KEEL_FIELD(qkv_bias, "biases on q, k and v (Qwen2)");
+        KEEL_FIELD(qk_norm, "RMSNorm of every q and k head (Qwen3)");
+        KEEL_FIELD(window, "sliding window: a query sees this many keys, itself included; 0 is full attention");
+        KEEL_FIELD(init_std, "standard deviation of initial weights; output projections get it / sqrt(2 layers)");
+    }
+};
+
+struct DataSection {
+    std::vector<std::string> train, valid;
+    std::string tokenizer;
+    std::vector<double> split = {1, 0, 0};
+    std::int64_t seq_len = 0;
+    bool shuffle = true;
+    bool reset_at_document = true;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(train, "token files, each optionally after its weight: 0.7 books.tok 0.3 code.tok");
+        KEEL_FIELD(valid, "token files for evaluation; empty takes the second part of data.split");
+        KEEL_FIELD(tokenizer, "tokenizer.json or its folder; its hash must match the token files");
+        KEEL_FIELD(split, "shares of train, validation and test, cut from each file in this order");
+        KEEL_FIELD(seq_len, "tokens per sample");
+        KEEL_FIELD(shuffle, "visit samples in a random order that is a pure function of seed and sample number");
+        KEEL_FIELD(reset_at_document, "attention and positions restart at a document border");
+    }
+};
+
+struct TrainSection {
+    std::int64_t samples = 0, steps = 0;
+    std::int64_t global_batch = 0, micro_batch = 0;
+    std::vector<std::int64_t> batch_ramp;
+    std::uint64_t seed = 1234;
+    std::int64_t eval_interval = 0, eval_samples = 0, log_interval = 1;
+    std::string sample_prompt;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(samples, "length of the run in samples; give this or steps");
+        KEEL_FIELD(steps, "length of the run in optimizer steps; give this or samples");
+        KEEL_FIELD(global_batch, "samples per optimizer step");
+        KEEL_FIELD(micro_batch, "samples per forward and backward; must divide global_batch");
+        KEEL_FIELD(batch_ramp, "start increment ramp_samples: grow the batch to global_batch over ramp_samples");
+        KEEL_FIELD(seed, "of weights and data order");
+        KEEL_FIELD(eval_interval, "steps between evaluations; 0 evaluates once, at the end");
+        KEEL_FIELD(eval_samples, "samples per evaluation; 0 takes the whole validation set");
+        KEEL_FIELD(log_interval, "steps between log lines");
+        KEEL_FIELD(sample_prompt, "text that the finished model continues, printed and put in the report");
+    }
+};
+
+struct OptimSection {
+    double lr = 3e-4, min_lr = 0, init_lr = 0;
+    std::string schedule = "cosine", wsd_decay = "exponential";
+    std::int64_t warmup_samples = 0, decay_samples = 0, wsd_samples = 0;
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1.0, z_loss = 0;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(lr, "peak learning rate");
+        KEEL_FIELD(min_lr, "learning rate after the decay");
+        KEEL_FIELD(init_lr, "learning rate at the first sample of the warm-up");
+        KEEL_FIELD(schedule, "constant, linear, cosine, inverse_sqrt or wsd; progress is counted in samples");
+        KEEL_FIELD(wsd_decay, "shape of the last part of wsd: linear, cosine, exponential or minus_sqrt");
+        KEEL_FIELD(warmup_samples, "samples over which the rate climbs from init_lr to lr");
+        KEEL_FIELD(decay_samples, "sample at which min_lr is reached; 0 means the end of the run");
+        KEEL_FIELD(wsd_samples, "length of the decay of wsd");
+        KEEL_FIELD(beta1, "decay of the first moment");
+        KEEL_FIELD(beta2, "decay of the second moment");
+        KEEL_FIELD(eps, "added to the root of the second moment");
+        KEEL_FIELD(weight_decay, "on matrices only; vectors never decay");
+        KEEL_FIELD(clip, "ceiling of the global gradient norm; 0 turns it off");
+        KEEL_FIELD(z_loss, "weight of the squared log-partition; 0 turns it off");
+    }
+};
+
+struct MemorySection {
+    std::string recompute = "none";
+    std::int64_t head_chunk = 0;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(recompute, "what backward computes again instead of keeping: none, swiglu, norms, attention or block");
+        KEEL_FIELD(head_chunk, "tokens per chunk of the output layer and loss; 0 chooses");
+    }
+};
+
+struct CkptSection {
+    std::string init, resume = "auto";
+    std::int64_t interval = 0, keep_last = 2, keep_every = 0;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(init, "model folder or checkpoint whose weights the run starts from");
+        KEEL_FIELD(resume, "auto takes the newest good checkpoint of the run, none starts anew, or a checkpoint's path");
+        KEEL_FIELD(interval, "steps between checkpoints; one is always written before the run ends or is stopped");
+        KEEL_FIELD(keep_last, "newest checkpoints to keep; 0 keeps all");
+        KEEL_FIELD(keep_every, "also keep each checkpoint whose step is a multiple of this; 0 turns it off");
+    }
+};
+
+struct RunSection {
+    std::string dir;
+    std::int64_t threads = 0;
+    std::string device = "cpu";
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(dir, "folder of the run: checkpoints, log, report");
+        KEEL_FIELD(threads, "threads that compute; 0 takes every processor this process may use");
+        KEEL_FIELD(device, "cpu");
+    }
+};
+
+struct Config {
+    ModelSection model;
+    DataSection data;
+    TrainSection train;
+    OptimSection optim;
+    MemorySection memory;
+    CkptSection ckpt;
+    RunSection run;
+
+    template <class Section> void sections(Section&& section) {
+        section("model", model);
+        section("data", data);
+        section("train", train);
+        section("optim", optim);
+        section("memory", memory);
+        section("ckpt", ckpt);
+        section("run", run);
+    }
+};
+
+}  // namespace keel
