@@ -1,0 +1,63 @@
+// ckpt/model_folder.h: model folders in and out: config.json, safetensors, tokenizer files.
+//
+// A folder holds q, k, v and gate, up apart; the engine holds them fused. `tensor_slices` is the one map between the two:
+// rows of a file tensor are rows of a parameter. The engine's parameters are
+//     embed [vocab, hidden]   final_norm [hidden]   head [vocab, hidden] (absent when tied)   and for each layer i
+//     layers.i.attn_norm [hidden]     layers.i.qkv [(heads + 2 kv_heads) head_dim, hidden]: q rows, k rows, v rows
+//     layers.i.qkv_bias [(heads + 2 kv_heads) head_dim] (Qwen2)     layers.i.q_norm, layers.i.k_norm [head_dim] (Qwen3)
+//     layers.i.out [hidden, heads head_dim]     layers.i.ffn_norm [hidden]
+//     layers.i.gate_up [2 ffn, hidden]: gate rows, up rows     layers.i.down [hidden, ffn]
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/model_config.h"
+#include "ckpt/tensor.h"
+
+namespace keel {
+
+// File tensor `hf_name` [rows, cols] (or [rows] where is_vector, and then cols is 1) is rows [row_begin, row_begin + rows) of
+// parameter `param`.
+struct TensorSlice {
+    std::string hf_name, param;
+    std::int64_t row_begin, rows, cols;
+    bool is_vector;
+
+    std::vector<std::int64_t> hf_shape() const;
+};
+
+struct ParamSpec {
+    std::string name;
+    std::vector<std::int64_t> shape;
+};
+
+std::vector<TensorSlice> tensor_slices(const ModelShape& shape);  // in the order of the forward pass
+std::vector<ParamSpec> param_specs(const ModelShape& shape);      // the same memory as the engine names it
+std::int64_t parameter_count(const ModelShape& shape);
+
+// Shape of the model in `folder`, from config.json; the dtype from the first weight where config.json has none.
+ModelShape read_model_shape(const std::filesystem::path& folder);
+
+// Fills every parameter from the folder, converting to each destination's dtype. `params` must be exactly param_specs(shape),
+// in any order. Missing, unexpected and misshapen tensors are refused with the full list before any byte is read.
+struct LoadWeightsOptions {
+    bool allow_unexpected = false;  // tensors that the shape does not know are then only warned about
+    WarningSink warn;
+};
+void load_weights(const std::filesystem::path& folder, const ModelShape& shape, std::span<const NamedTensor> params,
+                  const LoadWeightsOptions& options = {});
+
+struct SaveFolderOptions {
+    std::filesystem::path tokenizer_from;  // folder or tokenizer.json whose tokenizer files are copied; empty copies none
+    Dtype dtype = Dtype::bf16;
+    std::int64_t shard_limit_bytes = 5'000'000'000;
+};
+// Writes a new folder beside its final place and renames it when complete. `folder` must not exist, or be empty.
+void save_model_folder(const std::filesystem::path& folder, const ModelShape& shape, std::span<const NamedTensor> params,
+                       const SaveFolderOptions& options = {});
+
+}  // namespace keel
