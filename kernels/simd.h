@@ -1,11 +1,18 @@
 // kernels/simd.h: one vector of floats as wide as the processor this was compiled for, and the few functions ops need.
 //
 // GCC and Clang vector extensions: + - * / and comparisons are the language's own. Loads take float or bf16 and need no
-// alignment. A reduction adds lanes in a fixed tree, so a result depends on the width, not on timing.
+// alignment. A reduction adds lanes in a fixed tree, so a result depends on the width, not on timing. `sweep` walks a
+// row, tail included, so that an op writes its arithmetic once.
 #pragma once
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/base/dtype.h"
 
@@ -24,7 +31,7 @@ typedef std::int32_t Int __attribute__((vector_size(width * 4)));
 typedef std::uint32_t Uint __attribute__((vector_size(width * 4)));
 typedef std::uint16_t Half __attribute__((vector_size(width * 2)));
 
-inline Float set(float x) { return Float{} + x; }
+inline Float set(float x) { return x - Float{}; }  // x - 0 folds to x for every x; 0 + x does not, for -0
 
 inline Float load(const float* p) {
     Float v;
@@ -42,7 +49,7 @@ inline void store(float* p, Float v) { std::memcpy(p, &v, sizeof v); }
 inline Uint round_bits(Float v) {
     const Uint u = reinterpret_cast<Uint>(v);
     const Uint rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    return (u & 0x7fffffffu) > 0x7f800000u ? ((u >> 16) | 0x40u) : rounded;
+    return v == v ? rounded : ((u >> 16) | 0x40u);
 }
 inline void store(bf16* p, Float v) {
     const Half h = __builtin_convertvector(round_bits(v), Half);
@@ -54,6 +61,21 @@ template <> inline Float rounded<float>(Float v) { return v; }
 template <> inline Float rounded<bf16>(Float v) { return reinterpret_cast<Float>(round_bits(v) << 16); }
 
 // The first n < width elements; missing lanes read as `fill` and are not written.
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+inline __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+inline Float load_part(const float* p, std::int64_t n, float fill = 0.0f) {
+    return static_cast<Float>(_mm512_mask_loadu_ps(_mm512_set1_ps(fill), first(n), p));
+}
+inline Float load_part(const bf16* p, std::int64_t n, float fill = 0.0f) {
+    const __m256i h = _mm256_mask_loadu_epi16(_mm256_set1_epi16(static_cast<short>(bf16(fill).bits)), first(n), p);
+    return reinterpret_cast<Float>(__builtin_convertvector(reinterpret_cast<Half>(h), Uint) << 16);
+}
+inline void store_part(float* p, Float v, std::int64_t n) { _mm512_mask_storeu_ps(p, first(n), static_cast<__m512>(v)); }
+inline void store_part(bf16* p, Float v, std::int64_t n) {
+    const Half h = __builtin_convertvector(round_bits(v), Half);
+    _mm256_mask_storeu_epi16(p, first(n), reinterpret_cast<__m256i>(h));
+}
+#else
 template <class T> inline Float load_part(const T* p, std::int64_t n, float fill = 0.0f) {
     T part[width];
     for (int i = 0; i < width; ++i) part[i] = i < n ? p[i] : T(fill);
@@ -64,44 +86,87 @@ template <class T> inline void store_part(T* p, Float v, std::int64_t n) {
     store(part, v);
     std::memcpy(p, part, static_cast<std::size_t>(n) * sizeof(T));
 }
+#endif
 
+// A NaN in b comes through, one in a does not.
 inline Float max(Float a, Float b) { return a > b ? a : b; }
 inline Float min(Float a, Float b) { return a < b ? a : b; }
 
-inline float sum(Float v) {
-    float lane[width];
-    store(lane, v);
-    for (int half = width / 2; half; half /= 2)
-        for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
-    return lane[0];
-}
-inline float max_lane(Float v) {
-    float lane[width];
-    store(lane, v);
-    for (int half = width / 2; half; half /= 2)
-        for (int i = 0; i < half; ++i) lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
-    return lane[0];
+// Correctly rounded. By intrinsic: the language has no vector square root, and a loop over std::sqrt keeps its errno.
+inline Float sqrt(Float v) {
+#if defined(__AVX512F__)
+    // The masked form: GCC 12 says of the plain one that its pass-through operand is uninitialised.
+    return static_cast<Float>(_mm512_maskz_sqrt_ps(0xffff, static_cast<__m512>(v)));
+#elif defined(__AVX__)
+    return static_cast<Float>(_mm256_sqrt_ps(static_cast<__m256>(v)));
+#else
+    for (int i = 0; i < width; ++i) v[i] = __builtin_sqrtf(v[i]);
+    return v;
+#endif
 }
 
-// e^x to within 2 ulp on [-87.3, 88.7]; below it 0, above it infinity; NaN stays NaN.
-// x = n ln2 + r with |r| <= ln2 / 2, e^r by a polynomial of degree 6 (its Taylor remainder is below 2^-25), n by exponent.
+// Lane i becomes lane i ^ distance.
+template <int distance, std::size_t... i> inline Float swap_lanes(Float v, std::index_sequence<i...>) {
+    return __builtin_shufflevector(v, v, (static_cast<int>(i) ^ distance)...);
+}
+template <int distance> inline Float swap_lanes(Float v) {
+    return swap_lanes<distance>(v, std::make_index_sequence<width>());
+}
+template <int half = width / 2> inline float sum(Float v) {
+    if constexpr (half == 0) return v[0];
+    else return sum<half / 2>(v + swap_lanes<half>(v));
+}
+template <int half = width / 2> inline float max_lane(Float v) {
+    if constexpr (half == 0) return v[0];
+    else return max_lane<half / 2>(max(v, swap_lanes<half>(v)));
+}
+
+// Where in a row a vector lies: all of it inside, or only its first `count` lanes.
+struct Whole {
+    std::int64_t at;
+    template <class T> Float load(const T* row, float = 0.0f) const { return simd::load(row + at); }
+    template <class T> void store(T* row, Float v) const { simd::store(row + at, v); }
+};
+struct Part {
+    std::int64_t at, count;
+    template <class T> Float load(const T* row, float fill = 0.0f) const { return load_part(row + at, count, fill); }
+    template <class T> void store(T* row, Float v) const { store_part(row + at, v, count); }
+};
+
+// body(place, lane) for every vector of a row of n elements. `lane` is a constant in [0, ways): a sum kept in ways
+// accumulators does not wait for its own last addition. Which element goes to which accumulator depends on n alone.
+template <int ways, class Body> inline void sweep(std::int64_t n, Body body) {
+    const auto whole = [&]<int... k>(std::int64_t i, std::integer_sequence<int, k...>) {
+        (body(Whole{i + k * width}, std::integral_constant<int, k>()), ...);
+    };
+    std::int64_t i = 0;
+    for (; i + ways * width <= n; i += ways * width) whole(i, std::make_integer_sequence<int, ways>());
+    for (; i + width <= n; i += width) whole(i, std::make_integer_sequence<int, 1>());
+    if (i < n) body(Part{i, n - i}, std::integral_constant<int, 0>());
+}
+// The same for bodies that keep no sums: body(place).
+template <class Body> inline void sweep(std::int64_t n, Body body) {
+    sweep<2>(n, [&](auto place, auto) { body(place); });
+}
+
+// e^x to within 1.1 ulp (tests/kernels/simd_test.cpp) on [-87.33, 88.7228]; below it 0, above it infinity; NaN stays NaN.
+// x = n ln2 + r with |r| <= ln2 / 2. e^r = 1 + r + r^2 q(r), q of degree 4 fitted for least maximum relative error
+// (2^-27.8 with rounded coefficients). 2^n is added to the exponent field: p * 2^n is a normal number on this range.
 inline Float exp(Float x) {
-    const Float t = x * 1.44269504088896341f + 12582912.0f;     // + 1.5 * 2^23 rounds to an integer in the low bits
+    const Float low = set(-87.33f), high = set(88.722835f);
+    const Float c = min(high, max(low, x));
+    const Float t = c * 1.44269504088896341f + 12582912.0f;       // + 1.5 * 2^23: the low bits of t are the integer n
     const Float n = t - 12582912.0f;
-    const Float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts
-    Float p = set(1.3888889e-3f);
-    p = p * r + 8.3333333e-3f;
-    p = p * r + 4.1666667e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r * r + r + 1.0f;
-    const Float low = set(-87.3f), high = set(88.7f);
-    // 2^n in two factors, so that n = 128 does not overflow the exponent on its own.
-    const Int e = __builtin_convertvector(min(max(n, set(-126.0f)), set(128.0f)), Int), e1 = e >> 1, e2 = e - e1;
-    const Float scaled = p * reinterpret_cast<Float>((e1 + 127) << 23) * reinterpret_cast<Float>((e2 + 127) << 23);
-    const Float over = x > high ? set(__builtin_inff()) : scaled;
-    const Float under = x < low ? set(0.0f) : over;
-    return x == x ? under : x;
+    const Float r = (c - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts, the first exact in n * part
+    Float q = set(1.381432e-3f);
+    q = q * r + 8.368851e-3f;
+    q = q * r + 4.16684e-2f;
+    q = q * r + 1.666652e-1f;
+    q = q * r + 0.49999994f;
+    const Float p = (q * r) * r + r + 1.0f;
+    const Float scaled = reinterpret_cast<Float>(reinterpret_cast<Uint>(p) + (reinterpret_cast<Uint>(t) << 23));
+    const Float under = x < low ? set(0.0f) : scaled;
+    return x > high ? set(__builtin_inff()) : under;
 }
 
 }  // namespace keel::simd

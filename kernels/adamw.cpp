@@ -1,0 +1,66 @@
+#include "kernels/adamw.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/simd.h"
+#include "kernels/tiles.h"
+
+namespace keel {
+namespace {
+
+template <class T> void check(const Adamw<T>& a) {
+    if (a.param.rank() != 1) fail("adamw: param is ", a.param.shape(), ", but must be flat, [n]");
+    const std::int64_t n = a.param.dim(0);
+    expect_shape("adamw: master", a.master, {n});
+    expect_shape("adamw: m", a.m, {n});
+    expect_shape("adamw: v", a.v, {n});
+    expect_shape("adamw: grad", a.grad, {n});
+    if (a.step < 1) fail("adamw: step is ", a.step, ", but the first update is step 1");
+    if (!(a.beta1 >= 0.0f && a.beta1 < 1.0f && a.beta2 >= 0.0f && a.beta2 < 1.0f))
+        fail("adamw: beta1 ", a.beta1, " and beta2 ", a.beta2, " must be in [0, 1) (--optim.beta1, --optim.beta2)");
+}
+
+// What bias correction multiplies by, 1 / (1 - beta^step), in double: at step 1 float would lose most of 1 - beta.
+float correction(float beta, std::int64_t step) {
+    return static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta), static_cast<double>(step))));
+}
+
+template <class T> void adamw_cpu(Stream& stream, const Adamw<T>& a) {
+    const float correct_m = correction(a.beta1, a.step), correct_v = correction(a.beta2, a.step);
+    const float keep_m = a.beta1, take_m = static_cast<float>(1.0 - static_cast<double>(a.beta1));
+    const float keep_v = a.beta2, take_v = static_cast<float>(1.0 - static_cast<double>(a.beta2));
+    const float decay = a.weight_decay, lr = a.lr, eps = a.eps, grad_scale = a.grad_scale;
+    const bool separate = !std::is_same_v<T, float> || static_cast<const void*>(a.param.data()) != a.master.data();
+    parallel_flat(stream, a.param.dim(0), [&](std::int64_t begin, std::int64_t count) {
+        float* master = a.master.data() + begin;
+        float* moment1 = a.m.data() + begin;
+        float* moment2 = a.v.data() + begin;
+        const float* grad = a.grad.data() + begin;
+        T* param = a.param.data() + begin;
+        simd::sweep(count, [&](auto at) {
+            const simd::Float g = at.load(grad) * grad_scale;
+            const simd::Float m = at.load(moment1) * keep_m + g * take_m;
+            const simd::Float v = at.load(moment2) * keep_v + g * g * take_v;
+            const simd::Float w = at.load(master);
+            const simd::Float step = (m * correct_m) / (simd::sqrt(v * correct_v) + eps) + w * decay;
+            const simd::Float updated = w - step * lr;
+            at.store(moment1, m);
+            at.store(moment2, v);
+            at.store(master, updated);
+            if (separate) at.store(param, updated);
+        });
+    });
+}
+
+}  // namespace
+
+template <class T> void adamw(Stream& stream, const Adamw<T>& args) {
+    check(args);
+    adamw_cpu(stream, args);
+}
+
+template void adamw<float>(Stream&, const Adamw<float>&);
+template void adamw<bf16>(Stream&, const Adamw<bf16>&);
+
+}  // namespace keel
