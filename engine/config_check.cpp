@@ -1,0 +1,282 @@
+#include "engine/config_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "engine/config_io.h"
+#include "engine/config_names.h"
+#include "engine/presets.h"
+#include "engine/schedule.h"
+#include "kernels/base/error.h"
+
+namespace keel {
+namespace {
+
+constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
+
+void require_choice(const char* flag, const std::string& value, const std::vector<std::string>& choices) {
+    if (std::ranges::count(choices, value) > 0) return;
+    const auto hint = nearest_name(value, choices);
+    fail_usage("--", flag, " is \"", value, "\"", hint ? "; did you mean " + *hint + "?" : "",
+               "; choices are ", join(choices, ", "));
+}
+
+void require_range(const char* flag, double value, double low, double high, const char* words) {
+    if (!(value >= low && value <= high)) fail_usage("--", flag, " is ", value, "; it must be ", words);
+}
+void require_positive(const char* flag, double value) {
+    if (!(value > 0) || !std::isfinite(value)) fail_usage("--", flag, " is ", value, "; it must be greater than 0");
+}
+void require_at_least(const char* flag, std::int64_t value, std::int64_t low) {
+    if (value < low) fail_usage("--", flag, " is ", value, "; it must be at least ", low);
+}
+void require_size(const char* flag, std::int64_t value) {
+    if (value <= 0) fail_usage("--", flag, " is ", value, "; give a size of at least 1, or a --model.preset");
+    if (value > int32_max) fail_usage("--", flag, " is ", value, "; the largest size keel takes is ", int32_max);
+}
+
+void check_rope(const ModelSection& m) {
+    require_choice("model.rope_scaling", m.rope_scaling, {"none", "linear", "llama3", "yarn"});
+    require_positive("model.rope_base", m.rope_base);
+    if (m.rope_scaling == "none") {
+        if (m.rope_factor != 1)
+            fail_usage("--model.rope_factor ", m.rope_factor, " has no effect while --model.rope_scaling is none; ",
+                       "choose linear, llama3 or yarn, or leave the factor at 1");
+        return;
+    }
+    require_range("model.rope_factor", m.rope_factor, 1, 1e6, "at least 1");
+    if (m.rope_scaling == "linear") return;
+    if (!(m.rope_original_max_position > 0))
+        fail_usage("--model.rope_scaling ", m.rope_scaling, " needs --model.rope_original_max_position, ",
+                   "the context length that the frequencies were made for");
+    if (m.rope_scaling == "llama3") {
+        require_positive("model.rope_low_freq_factor", m.rope_low_freq_factor);
+        if (!(m.rope_high_freq_factor > m.rope_low_freq_factor))
+            fail_usage("--model.rope_high_freq_factor ", m.rope_high_freq_factor, " must be greater than ",
+                       "--model.rope_low_freq_factor ", m.rope_low_freq_factor);
+    } else {
+        require_positive("model.rope_beta_slow", m.rope_beta_slow);
+        if (!(m.rope_beta_fast > m.rope_beta_slow))
+            fail_usage("--model.rope_beta_fast ", m.rope_beta_fast, " must be greater than --model.rope_beta_slow ",
+                       m.rope_beta_slow);
+        require_range("model.rope_attention_factor", m.rope_attention_factor, 0, 1e6,
+                      "0 (choose) or the factor itself");
+    }
+}
+
+void check_optim(const Config& c) {
+    const OptimSection& o = c.optim;
+    require_choice("optim.schedule", o.schedule, {"constant", "linear", "cosine", "inverse_sqrt", "wsd"});
+    require_choice("optim.wsd_decay", o.wsd_decay, {"linear", "cosine", "exponential", "minus_sqrt"});
+    require_positive("optim.lr", o.lr);
+    require_range("optim.min_lr", o.min_lr, 0, std::numeric_limits<double>::max(), "at least 0");
+    require_range("optim.init_lr", o.init_lr, 0, std::numeric_limits<double>::max(), "at least 0");
+    if (o.min_lr > o.lr) fail_usage("--optim.min_lr ", o.min_lr, " is greater than --optim.lr ", o.lr, ", the peak");
+    if (o.init_lr > o.lr) fail_usage("--optim.init_lr ", o.init_lr, " is greater than --optim.lr ", o.lr, ", the peak");
+    require_range("optim.beta1", o.beta1, 0, 0.9999999, "at least 0 and less than 1");
+    require_range("optim.beta2", o.beta2, 0, 0.9999999, "at least 0 and less than 1");
+    require_positive("optim.eps", o.eps);
+    require_range("optim.weight_decay", o.weight_decay, 0, std::numeric_limits<double>::max(), "at least 0");
+    require_range("optim.clip", o.clip, 0, std::numeric_limits<double>::max(), "at least 0 (0 turns clipping off)");
+    require_range("optim.z_loss", o.z_loss, 0, std::numeric_limits<double>::max(), "at least 0 (0 turns it off)");
+    require_at_least("optim.warmup_samples", o.warmup_samples, 0);
+    require_at_least("optim.decay_samples", o.decay_samples, 0);
+    require_at_least("optim.wsd_samples", o.wsd_samples, 0);
+
+    const std::int64_t decay = o.decay_samples > 0 ? o.decay_samples : c.train.samples;
+    const std::string end = o.decay_samples > 0 ? concat("--optim.decay_samples ", decay)
+                                                : concat("the end of the run, --train.samples ", decay);
+    if (o.schedule == "constant") {
+        if (o.decay_samples > 0)
+            fail_usage("--optim.decay_samples ", o.decay_samples, " has no effect with --optim.schedule constant; ",
+                       "leave it out or choose linear, cosine, inverse_sqrt or wsd");
+        if (o.warmup_samples > c.train.samples)
+            fail_usage("--optim.warmup_samples ", o.warmup_samples, " is longer than the run of --train.samples ",
+                       c.train.samples);
+    } else if (o.warmup_samples >= decay) {
+        fail_usage("--optim.warmup_samples ", o.warmup_samples, " must end before ", end,
+                   ", where the decay ends; shorten the warm-up or lengthen the run");
+    }
+    if (o.schedule == "wsd") {
+        if (o.wsd_samples == 0)
+            fail_usage("--optim.schedule wsd needs --optim.wsd_samples, the length of its decay in samples; ",
+                       "a tenth of the run, ", std::max<std::int64_t>(1, decay / 10), ", is common");
+        if (o.wsd_samples > decay - o.warmup_samples)
+            fail_usage("--optim.wsd_samples ", o.wsd_samples, " is more than what lies between --optim.warmup_samples ",
+                       o.warmup_samples, " and ", end);
+    } else if (o.wsd_samples > 0) {
+        fail_usage("--optim.wsd_samples ", o.wsd_samples, " needs --optim.schedule wsd; the schedule is ", o.schedule);
+    }
+}
+
+void resolve_length(TrainSection& t) {
+    require_at_least("train.samples", t.samples, 0);
+    require_at_least("train.steps", t.steps, 0);
+    const BatchRamp ramp(t);
+    if (t.samples == 0 && t.steps == 0)
+        fail_usage("the length of the run is missing: give --train.steps or --train.samples");
+    if (t.samples > 0 && t.steps > 0 && ramp.steps_for(t.samples) != t.steps)
+        fail_usage("--train.samples ", t.samples, " takes ", ramp.steps_for(t.samples), " steps, but --train.steps is ",
+                   t.steps, "; give only one of them");
+    if (t.samples == 0) t.samples = ramp.samples_after(t.steps);
+    t.steps = ramp.steps_for(t.samples);
+}
+
+void resolve_batch(TrainSection& t) {
+    require_at_least("train.global_batch", t.global_batch, 0);
+    require_at_least("train.micro_batch", t.micro_batch, 0);
+    if (t.global_batch == 0 && t.micro_batch == 0)
+        fail_usage("the batch is missing: give --train.global_batch, the samples per optimizer step");
+    if (t.global_batch == 0) t.global_batch = t.micro_batch;
+    if (!t.batch_ramp.empty() && t.batch_ramp.size() != 3)
+        fail_usage("--train.batch_ramp takes three numbers, start increment ramp_samples, but got ",
+                   t.batch_ramp.size());
+    if (t.micro_batch == 0) t.micro_batch = t.batch_ramp.empty() ? t.global_batch : t.batch_ramp[0];
+    if (t.global_batch % t.micro_batch != 0)
+        fail_usage("--train.global_batch ", t.global_batch, " is not a multiple of --train.micro_batch ", t.micro_batch,
+                   "; ", t.global_batch / t.micro_batch * t.micro_batch, " and ",
+                   (t.global_batch / t.micro_batch + 1) * t.micro_batch, " are the nearest that are");
+    if (t.batch_ramp.empty()) return;
+    (void)BatchRamp(t);  // checks start, increment and length
+    for (const int i : {0, 1})
+        if (const std::int64_t n = t.batch_ramp[static_cast<std::size_t>(i)];
+            n % t.micro_batch != 0 && t.batch_ramp[0] != t.global_batch)
+            fail_usage("--train.batch_ramp ", i == 0 ? "starts at " : "grows by ", n,
+                       ", which is not a multiple of --train.micro_batch ", t.micro_batch);
+}
+
+void check_blend(const char* flag, const std::vector<std::string>& words) {
+    bool after_weight = false;
+    std::size_t files = 0, weights = 0;
+    for (const std::string& word : words) {
+        char* end = nullptr;
+        const double weight = std::strtod(word.c_str(), &end);
+        const bool is_number = !word.empty() && *end == '\0';
+        if (is_number && after_weight) fail_usage("--", flag, ": ", word, " follows another weight; name a file after each");
+        if (is_number && !(weight > 0 && std::isfinite(weight)))
+            fail_usage("--", flag, ": the weight ", word, " must be greater than 0");
+        if (word.empty()) fail_usage("--", flag, ": a file name is empty");
+        after_weight = is_number;
+        (is_number ? weights : files) += 1;
+    }
+    if (after_weight) fail_usage("--", flag, ": the weight ", words.back(), " has no file after it");
+    if (weights != 0 && weights != files)
+        fail_usage("--", flag, " has ", weights, weights == 1 ? " weight for " : " weights for ", files,
+                   " files; give every file one, or none at all");
+}
+
+void check_data(const DataSection& d) {
+    if (d.train.empty()) fail_usage("--data.train is missing: name the token files that `keel tokenize` wrote");
+    check_blend("data.train", d.train);
+    if (!d.valid.empty()) check_blend("data.valid", d.valid);
+    require_at_least("data.seq_len", d.seq_len, 0);
+    if (d.seq_len == 0) fail_usage("--data.seq_len is missing: give the tokens per sample, for example 1024");
+    if (d.seq_len > int32_max) fail_usage("--data.seq_len is ", d.seq_len, "; the largest size keel takes is ", int32_max);
+    if (d.split.size() != 3)
+        fail_usage("--data.split takes three shares, of train, validation and test, but got ", d.split.size());
+    double sum = 0;
+    for (const double share : d.split) {
+        if (!(share >= 0) || !std::isfinite(share)) fail_usage("--data.split: the share ", share, " must be at least 0");
+        sum += share;
+    }
+    if (!(d.split[0] > 0))
+        fail_usage("--data.split gives train the share ", d.split[0], " of ", sum, "; nothing is left to train on");
+    if (!d.valid.empty() && d.split[1] > 0)
+        fail_usage("--data.valid and the second part of --data.split (", d.split[1], ") both name validation data; ",
+                   "give only one of them");
+}
+
+void check_memory_and_run(const Config& c) {
+    require_choice("memory.recompute", c.memory.recompute, {"none", "swiglu", "norms", "attention", "block"});
+    require_at_least("memory.head_chunk", c.memory.head_chunk, 0);
+    require_at_least("ckpt.interval", c.ckpt.interval, 0);
+    require_at_least("ckpt.keep_last", c.ckpt.keep_last, 0);
+    require_at_least("ckpt.keep_every", c.ckpt.keep_every, 0);
+    if (c.ckpt.keep_every > 0 && c.ckpt.interval > 0 && c.ckpt.keep_every % c.ckpt.interval != 0)
+        fail_usage("--ckpt.keep_every ", c.ckpt.keep_every, " is not a multiple of --ckpt.interval ", c.ckpt.interval,
+                   ", so no checkpoint would fall on it");
+    if (c.ckpt.keep_every > 0 && c.ckpt.interval == 0)
+        fail_usage("--ckpt.keep_every ", c.ckpt.keep_every, " needs --ckpt.interval: without it only the last state is saved");
+    if (c.ckpt.resume.empty())
+        fail_usage("--ckpt.resume is empty; it must be auto, none or the path of a checkpoint");
+    if (!c.ckpt.init.empty() && c.ckpt.resume != "auto" && c.ckpt.resume != "none")
+        fail_usage("--ckpt.init ", c.ckpt.init, " and --ckpt.resume ", c.ckpt.resume,
+                   " both say where the weights come from; give only one of them");
+    if (c.run.dir.empty()) fail_usage("--run.dir is missing: name the folder for checkpoints, log and report");
+    require_at_least("run.threads", c.run.threads, 0);
+    if (c.run.threads > 1024) fail_usage("--run.threads is ", c.run.threads, "; the most keel takes is 1024");
+    require_choice("run.device", c.run.device, {"cpu"});
+}
+
+void check_train(const Config& c) {
+    require_at_least("train.eval_interval", c.train.eval_interval, 0);
+    require_at_least("train.eval_samples", c.train.eval_samples, 0);
+    require_at_least("train.log_interval", c.train.log_interval, 1);
+    const bool validates = !c.data.valid.empty() || c.data.split[1] > 0;
+    if (!validates && c.train.eval_interval > 0)
+        fail_usage("--train.eval_interval ", c.train.eval_interval, " has nothing to evaluate on: give --data.valid, ",
+                   "or a second part of --data.split");
+    std::int64_t tokens = 0;
+    if (__builtin_mul_overflow(c.train.micro_batch, c.data.seq_len, &tokens) || tokens > int32_max)
+        fail_usage("--train.micro_batch ", c.train.micro_batch, " of --data.seq_len ", c.data.seq_len,
+                   " tokens is more than ", int32_max, " tokens at once; lower --train.micro_batch, ",
+                   "and keep --train.global_batch");
+}
+
+}  // namespace
+
+void resolve_model(ModelSection& m) {
+    if (!m.preset.empty() && m.hidden == 0 && m.layers == 0) apply_preset(m, std::string(m.preset));
+    require_choice("model.dtype", m.dtype, {"f32", "bf16"});
+    require_size("model.hidden", m.hidden);
+    require_size("model.layers", m.layers);
+    require_size("model.heads", m.heads);
+    require_size("model.ffn", m.ffn);
+    require_at_least("model.vocab", m.vocab, 0);
+    if (m.vocab > int32_max) fail_usage("--model.vocab is ", m.vocab, "; token ids are 32-bit, at most ", int32_max);
+    require_at_least("model.kv_heads", m.kv_heads, 0);
+    require_at_least("model.head_dim", m.head_dim, 0);
+    if (m.kv_heads == 0) m.kv_heads = m.heads;
+    if (m.head_dim == 0) {
+        if (m.hidden % m.heads != 0)
+            fail_usage("--model.hidden ", m.hidden, " is not a multiple of --model.heads ", m.heads,
+                       "; change one of them, or give --model.head_dim");
+        m.head_dim = m.hidden / m.heads;
+    }
+    if (m.head_dim % 2 != 0)
+        fail_usage("the head dimension is ", m.head_dim, " (--model.head_dim, or --model.hidden ", m.hidden,
+                   " / --model.heads ", m.heads, "); rotary positions pair its elements, so it must be even");
+    if (m.heads % m.kv_heads != 0)
+        fail_usage("--model.heads ", m.heads, " is not a multiple of --model.kv_heads ", m.kv_heads,
+                   "; every key head serves equally many query heads");
+    std::int64_t widest = 0;
+    if (__builtin_mul_overflow(m.heads, m.head_dim, &widest) || widest > int32_max)
+        fail_usage("--model.heads ", m.heads, " of --model.head_dim ", m.head_dim, " make rows of more than ", int32_max,
+                   " elements");
+    const auto approximate = static_cast<double>(m.layers) * static_cast<double>(m.hidden) *
+                                 (4.0 * static_cast<double>(widest) + 3.0 * static_cast<double>(m.ffn)) +
+                             2.0 * static_cast<double>(m.vocab) * static_cast<double>(m.hidden);
+    if (approximate > 1e15)
+        fail_usage("the shape has about ", approximate, " parameters (--model.layers ", m.layers, ", --model.hidden ",
+                   m.hidden, ", --model.ffn ", m.ffn, "); keel counts up to 1e15");
+    require_positive("model.norm_eps", m.norm_eps);
+    require_range("model.init_std", m.init_std, 0, 1e3, "at least 0");
+    require_at_least("model.window", m.window, 0);
+    check_rope(m);
+}
+
+void resolve_and_validate(Config& config) {
+    resolve_model(config.model);
+    check_data(config.data);
+    resolve_batch(config.train);
+    resolve_length(config.train);
+    check_train(config);
+    if (config.train.seed > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+        fail_usage("--train.seed is ", config.train.seed, "; the largest is ", std::numeric_limits<std::int64_t>::max());
+    check_optim(config);
+    check_memory_and_run(config);
+}
+
+}  // namespace keel

@@ -1,0 +1,19 @@
+// engine/config_check.h: turns what a user wrote into a configuration that can run, or refuses it.
+//
+// Everything that can be known from the settings alone is checked here, in one place, before anything is opened or
+// allocated. Every message names the flags, the numbers and the fix; tests/engine/config_check_test.cpp reads each of them.
+#pragma once
+
+#include "engine/config.h"
+
+namespace keel {
+
+// Fills kv_heads, head_dim and the other derived sizes of a shape, and refuses an impossible one. vocab may still be 0
+// (the tokenizer's size is not known yet): call again once it is.
+void resolve_model(ModelSection& model);
+
+// The whole configuration of a training run: fills what follows from the rest (preset, shape, samples from steps,
+// batches, the end of the decay) and refuses contradictions. Idempotent: a resolved configuration resolves to itself.
+void resolve_and_validate(Config& config);
+
+}  // namespace keel

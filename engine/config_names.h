@@ -1,0 +1,22 @@
+// engine/config_names.h: the other names of settings. What people type who come from Megatron-LM, the HF trainer,
+// torchtitan or llm.c, and what they meant; and the distance between two words, for typing errors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keel {
+
+std::vector<std::string> section_names();
+
+// keel's name for another system's spelling ("clip-grad" -> "optim.clip"), or "" if the word is not known.
+std::string_view known_alias(std::string_view word);
+
+// Letters to insert, delete, change or swap with their neighbour to get from a to b.
+std::int64_t edit_distance(std::string_view a, std::string_view b);
+
+std::string join(const std::vector<std::string>& words, std::string_view between);
+
+}  // namespace keel

@@ -1,0 +1,40 @@
+// engine/observe/flops.h: floating-point operations of useful work, from shapes alone.
+//
+//     FLOPs = per_token * T + per_square * S2,   T = ΣL real tokens, S2 = ΣL² over documents
+//
+// Counted: every product of a matrix (2 per multiply-add), times 3 (forward, gradient of the input, of the weight), and
+// the causal half of attention. Not counted: recomputation, padding, the embedding lookup, norms, softmax, rotary
+// positions, biases, the optimizer. A sliding window is not discounted: it is a property of the model, and one number
+// per shape lets runs be compared; with windows much shorter than documents the count is an upper bound.
+// The output matrix counts whether it is tied or not: the product is computed either way.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/config.h"
+#include "engine/progress.h"
+
+namespace keel {
+
+struct Flops {
+    double per_token = 0;   // of one training step: 6 per weight that multiplies a token
+    double per_square = 0;  // 6 * heads * head_dim per layer
+
+    Flops() = default;
+    explicit Flops(const ModelSection& model);  // resolved
+
+    double of(std::int64_t tokens, std::int64_t tokens_squared) const {
+        return per_token * static_cast<double>(tokens) + per_square * static_cast<double>(tokens_squared);
+    }
+    double of(const Progress& progress) const { return of(progress.tokens, progress.tokens_squared); }
+    double of(const StepResult& step) const { return of(step.tokens, step.tokens_squared); }
+    // Per token of a document of `length` tokens.
+    double at_length(std::int64_t length) const { return per_token + per_square * static_cast<double>(length); }
+};
+
+// ΣL² from the interval mask, where lo[i] is the first position of token i's document: a document of L tokens gives
+// 1 + 3 + … + (2L - 1) = L². `lo` must not be narrowed by a sliding window.
+std::int64_t sum_of_squares(std::span<const std::int32_t> lo);
+
+}  // namespace keel

@@ -1,0 +1,73 @@
+// engine/schedule.h: what each step does, as a pure function of the samples consumed before it: its batch, its learning
+// rate, and whether evaluation and a checkpoint follow.
+//
+// A run ends at the first step boundary at or past train.samples: every step has its full batch, so the last one may go
+// up to global_batch - 1 samples further. (A cut last step would be the one step with another gradient noise.)
+#pragma once
+
+#include <cstdint>
+
+#include "engine/config.h"
+#include "engine/progress.h"
+
+namespace keel {
+
+// Samples per step, growing from `start` by `increment` until `global_batch`, spread evenly over `ramp_samples`:
+//     batch(n) = global_batch                                             if n > ramp_samples
+//              = start + floor(n * increments / ramp_samples) * increment  otherwise
+// in integers, so that a boundary cannot land one step late as it does in floating point. No ramp: batch(n) = global_batch.
+class BatchRamp {
+public:
+    explicit BatchRamp(std::int64_t global_batch) : BatchRamp(global_batch, global_batch, 1, 0) {}
+    // Fails, naming the flags, unless 0 < start <= global_batch and increment divides the difference.
+    BatchRamp(std::int64_t global_batch, std::int64_t start, std::int64_t increment, std::int64_t ramp_samples);
+    explicit BatchRamp(const TrainSection& train);
+
+    std::int64_t at(std::int64_t samples) const;
+    std::int64_t samples_after(std::int64_t steps) const;   // consumed by this many steps from the start
+    std::int64_t steps_for(std::int64_t samples) const;     // fewest steps that consume at least this many
+
+private:
+    std::int64_t end_of_level(std::int64_t samples) const;  // first count past `samples` at which the batch differs
+
+    std::int64_t global_batch_, start_, increment_, ramp_samples_, increments_;
+};
+
+// The learning rate of an update after `samples` consumed samples. With W warm-up samples and the decay's end D:
+//     n <= W           init_lr + (lr - init_lr) n / W                     (only if W > 0)
+//     constant         lr
+//     n > D            min_lr
+//     inverse_sqrt     max(min_lr, lr sqrt(max(W, 1) / n))
+//     otherwise        min_lr + c (lr - min_lr), with r = (n - W) / (D - W):
+//         linear 1 - r, cosine (1 + cos pi r) / 2,
+//         wsd 1 until D - wsd_samples, then with q from 0 to 1 over wsd_samples:
+//             linear 1 - q, cosine (1 + cos pi q) / 2, exponential 2 * 2^-q - 1, minus_sqrt 1 - sqrt q
+// A skipped step still moves the rate on: it consumed its samples.
+double learning_rate(const OptimSection& optim, std::int64_t decay_samples, std::int64_t samples);
+
+class Schedule {
+public:
+    // `config` is resolved (config_check.h).
+    explicit Schedule(const Config& config);
+
+    StepPlan at(const Progress& progress) const;                // of the step that comes next
+    bool done(const Progress& progress) const { return progress.samples >= samples_; }
+
+    // After the step that made `progress`. An evaluation and a checkpoint are always due after the last step.
+    bool eval_due(const Progress& progress) const;
+    bool save_due(const Progress& progress) const;
+    bool log_due(const Progress& progress) const;
+
+    std::int64_t total_samples() const { return total_samples_; }  // that the whole run will consume
+    std::int64_t total_steps() const { return total_steps_; }
+
+private:
+    BatchRamp ramp_;
+    OptimSection optim_;
+    std::int64_t samples_, micro_batch_, decay_samples_;
+    std::int64_t eval_interval_, save_interval_, log_interval_;
+    bool evaluates_;
+    std::int64_t total_steps_, total_samples_;
+};
+
+}  // namespace keel
