@@ -133,12 +133,14 @@ struct MemorySection {
 struct CkptSection {
     std::string init, resume = "auto";
     std::int64_t interval = 0, keep_last = 2, keep_every = 0;
+    bool accept_changes = false;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(init, "model folder or checkpoint whose weights the run starts from");
         KEEL_FIELD(resume, "auto takes the newest good checkpoint of the run, none starts anew, or a checkpoint's path");
         KEEL_FIELD(interval, "steps between checkpoints; one is always written before the run ends or is stopped");
         KEEL_FIELD(keep_last, "newest checkpoints to keep; 0 keeps all");
+        KEEL_FIELD(accept_changes, "resume although data, schedule or batch differ from the checkpoint's");
         KEEL_FIELD(keep_every, "also keep each checkpoint whose step is a multiple of this; 0 turns it off");
     }
 };

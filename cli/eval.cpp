@@ -1,0 +1,85 @@
+// cli/eval.cpp: `keel eval`: loss, perplexity and bits per byte of a model on token files.
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/progress_bar.h"
+#include "data/dataset.h"
+#include "engine/evaluate.h"
+#include "engine/open_model.h"
+#include "kernels/base/stream.h"
+
+namespace keel {
+namespace {
+
+struct EvalOptions {
+    std::string model;
+    std::vector<std::string> data;
+    std::int64_t seq_len = 0, micro_batch = 8, samples = 0, threads = 0;
+    bool json = false;
+};
+
+void run_eval(const EvalOptions& o) {
+    const ModelSource source = open_model(o.model);
+    Config config = source.config;
+    if (o.seq_len > 0) config.data.seq_len = o.seq_len;
+    if (config.data.seq_len <= 0) fail_usage("--seq-len is not given, and a model folder does not say with how many tokens to evaluate");
+    if (o.micro_batch < 1) fail_usage("--micro-batch is ", o.micro_batch, "; give a positive number");
+    if (o.samples < 0) fail_usage("--samples is ", o.samples, "; give a positive number, or 0 for all");
+    const Dataset data({.paths = o.data, .weights = {}, .split = {1, 0, 0}, .part = Part::train, .seq_len = config.data.seq_len,
+                        .shuffle = false, .seed = 0});
+    if (source.tokenizer) data.check_tokenizer(source.tokenizer->hash(), source.tokenizer->name());
+    if (data.vocab_size() > config.model.vocab)
+        fail(o.data.front() + " was written for a vocabulary of ", data.vocab_size(), ", but ", source.description, " has ",
+             config.model.vocab, " rows; evaluate with token files of the model's own tokenizer");
+
+    const std::int64_t all = data.samples_per_epoch(), samples = o.samples > 0 ? std::min(o.samples, all) : all;
+    const std::int64_t micro_batch = std::min(o.micro_batch, samples), tokens = micro_batch * config.data.seq_len;
+    Stream stream(static_cast<int>(o.threads));
+    const auto model = make_model(config, stream, {.tokens = tokens, .positions = config.data.seq_len,
+                                                   .head_chunk = head_chunk(0, tokens, config.model.vocab),
+                                                   .training = false});
+    load_params(source, *model);
+    Loader loader(data, {.max_count = micro_batch, .window = config.model.window,
+                         .reset_at_document = config.data.reset_at_document});
+    std::vector<std::int32_t> bytes;
+    if (source.tokenizer) bytes = token_bytes(*source.tokenizer, config.model.vocab);
+    ProgressBar bar("evaluating", samples, "samples");
+    const EvalResult r = evaluate_loss(*model, loader, samples, micro_batch, bytes, [&](std::int64_t done) { bar.update(done); });
+    bar.finish();
+    const double rate = static_cast<double>(samples * config.data.seq_len) / r.seconds;
+    if (o.json) {
+        std::printf("{\"model\": \"%s\", \"loss\": %.9g, \"perplexity\": %.9g, \"bits_per_byte\": %.9g, \"targets\": %lld, "
+                    "\"bytes\": %lld, \"tokens_per_s\": %.6g}\n",
+                    source.path.string().c_str(), r.loss.mean(), r.perplexity(), r.bits_per_byte(),
+                    static_cast<long long>(r.loss.count), static_cast<long long>(r.bytes), rate);
+        return;
+    }
+    std::printf("%s on %lld samples of %lld tokens\n", source.description.c_str(), static_cast<long long>(samples),
+                static_cast<long long>(config.data.seq_len));
+    std::printf("loss %.4f   perplexity %.3f", r.loss.mean(), r.perplexity());
+    if (r.bytes > 0) std::printf("   bits_per_byte %.4f", r.bits_per_byte());
+    std::printf("   targets %lld   tokens/s %.0f\n", static_cast<long long>(r.loss.count), rate);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("eval", "loss, perplexity and bits per byte of a model on token files");
+    auto o = std::make_shared<EvalOptions>();
+    command->add_option("model", o->model, "a run (its newest checkpoint), a checkpoint, or a model folder")->required();
+    command->add_option("--data", o->data, "token files to evaluate on, as keel tokenize writes them")->required();
+    command->add_option("--seq-len", o->seq_len, "tokens of context; 0 takes what the model was trained with");
+    command->add_option("--micro-batch", o->micro_batch, "samples at a time")->capture_default_str();
+    command->add_option("--samples", o->samples, "how many samples; 0 takes all of the data");
+    command->add_option("--threads", o->threads, "threads that compute; 0 takes every processor");
+    command->add_flag("--json", o->json, "print one JSON object");
+    command->callback([o] { run_eval(*o); });
+}
+
+}  // namespace keel

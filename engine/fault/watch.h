@@ -1,0 +1,31 @@
+// engine/fault/watch.h: whether to go on, decided by all ranks together after each step.
+//
+// Asked to stop: SIGINT, SIGTERM or SIGHUP to any rank. Stopping implies saving; the caller saves, then leaves. A second
+// signal of the same kind ends the process at once, as it would have without keel: for somebody who will not wait.
+#pragma once
+
+#include "comm/group.h"
+
+namespace keel {
+
+struct Verdict {
+    bool save = false, stop = false;
+    const char* why = "";  // for the log: "signal", "done", or "" while it goes on
+};
+
+class Watch {
+public:
+    // Installs the signal handlers; the destructor puts the old ones back. One Watch at a time.
+    explicit Watch(Group& group);
+    ~Watch();
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+    // A collective: every rank asks after every step. `save_due` is what the schedule says.
+    Verdict decide(bool save_due, bool last_step);
+
+private:
+    Group& group_;  // the run's
+};
+
+}  // namespace keel

@@ -1,0 +1,138 @@
+#include "engine/model/block.h"
+
+#include <cmath>
+
+#include "kernels/attention.h"
+#include "kernels/head_norm.h"
+#include "kernels/linear.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
+
+namespace keel {
+namespace {
+
+float attention_scale(const BlockDims& dims) { return 1.0f / std::sqrt(static_cast<float>(dims.head_dim)); }
+
+template <class T> View<T> q_columns(const BlockDims& d, View<T> qkv) { return qkv.columns(0, d.q_size()); }
+template <class T> View<T> k_columns(const BlockDims& d, View<T> qkv) { return qkv.columns(d.q_size(), d.kv_size()); }
+template <class T> View<T> v_columns(const BlockDims& d, View<T> qkv) {
+    return qkv.columns(d.q_size() + d.kv_size(), d.kv_size());
+}
+
+template <class T>
+void attend(Stream& s, const BlockDims& dims, const BlockSaved<T>& saved, const Sequence& seq) {
+    attention_forward<T>(s, {.y = saved.att, .lse = saved.lse, .q = rotated_q(dims, saved), .k = rotated_k(dims, saved),
+                             .v = v_columns(dims, saved.qkv), .lo = seq.lo, .head_dim = dims.head_dim,
+                             .query_offset = 0, .scale = attention_scale(dims)});
+}
+
+}  // namespace
+
+template <class T> View<T> rotated_q(const BlockDims& dims, const BlockSaved<T>& saved) {
+    return dims.qk_norm ? saved.qk->columns(0, dims.q_size()) : q_columns(dims, saved.qkv);
+}
+template <class T> View<T> rotated_k(const BlockDims& dims, const BlockSaved<T>& saved) {
+    return dims.qk_norm ? saved.qk->columns(dims.q_size(), dims.kv_size()) : k_columns(dims, saved.qkv);
+}
+
+template <class T>
+void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
+                 const Sequence& seq) {
+    linear_forward<T>(s, {.y = saved.qkv, .x = saved.attn_norm, .w = p.qkv, .bias = p.qkv_bias});
+    const View<T> q = rotated_q(dims, saved), k = rotated_k(dims, saved);
+    if (dims.qk_norm) {
+        head_norm_forward<T>(s, {.y = q, .rstd = *saved.q_rstd, .x = q_columns(dims, saved.qkv), .gain = *p.q_norm, .eps = dims.eps});
+        head_norm_forward<T>(s, {.y = k, .rstd = *saved.k_rstd, .x = k_columns(dims, saved.qkv), .gain = *p.k_norm, .eps = dims.eps});
+    }
+    rope_forward<T>(s, {.x = q, .table = seq.rope, .positions = seq.positions, .head_dim = dims.head_dim});
+    rope_forward<T>(s, {.x = k, .table = seq.rope, .positions = seq.positions, .head_dim = dims.head_dim});
+}
+
+template <class T>
+void block_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
+                   const Sequence& seq, View<const T> x, std::optional<View<const T>> delta, View<T> branch,
+                   View<T> next_delta) {
+    if (!delta && x.data() != saved.in.data()) fail("block: without a delta, x must be saved.in itself");
+    /*1*/ if (delta) add_rmsnorm_forward<T>(s, {.sum = saved.in, .y = saved.attn_norm, .rstd = saved.attn_rstd, .x = x,
+                                                .residual = *delta, .gain = p.attn_norm, .eps = dims.eps});
+          else rmsnorm_forward<T>(s, {.y = saved.attn_norm, .rstd = saved.attn_rstd, .x = x, .gain = p.attn_norm, .eps = dims.eps});
+    /*2*/ qkv_forward(s, dims, p, saved, seq);
+    /*3*/ attend(s, dims, saved, seq);
+    /*4*/ linear_forward<T>(s, {.y = branch, .x = saved.att, .w = p.out});
+    /*5*/ add_rmsnorm_forward<T>(s, {.sum = saved.mid, .y = saved.ffn_norm, .rstd = saved.ffn_rstd, .x = saved.in,
+                                     .residual = branch, .gain = p.ffn_norm, .eps = dims.eps});
+    /*6*/ linear_forward<T>(s, {.y = saved.gate_up, .x = saved.ffn_norm, .w = p.gate_up});
+    /*7*/ swiglu_forward<T>(s, {.y = saved.act, .gate_up = saved.gate_up});
+    /*8*/ linear_forward<T>(s, {.y = next_delta, .x = saved.act, .w = p.down});
+}
+
+template <class T>
+void block_recompute(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
+                     const Sequence& seq, Recompute policy, View<T> branch) {
+    const bool block = policy == Recompute::block;
+    if (policy >= Recompute::norms)
+        /*1*/ rmsnorm_forward<T>(s, {.y = saved.attn_norm, .rstd = saved.attn_rstd, .x = saved.in, .gain = p.attn_norm, .eps = dims.eps});
+    if (policy >= Recompute::attention) {
+        /*2*/ qkv_forward(s, dims, p, saved, seq);
+        /*3*/ attend(s, dims, saved, seq);
+    }
+    if (block) {
+        /*4*/ linear_forward<T>(s, {.y = branch, .x = saved.att, .w = p.out});
+        /*5*/ add_rmsnorm_forward<T>(s, {.sum = saved.mid, .y = saved.ffn_norm, .rstd = saved.ffn_rstd, .x = saved.in,
+                                         .residual = branch, .gain = p.ffn_norm, .eps = dims.eps});
+        /*6*/ linear_forward<T>(s, {.y = saved.gate_up, .x = saved.ffn_norm, .w = p.gate_up});
+    } else if (policy >= Recompute::norms) {
+        /*5*/ rmsnorm_forward<T>(s, {.y = saved.ffn_norm, .rstd = saved.ffn_rstd, .x = saved.mid, .gain = p.ffn_norm, .eps = dims.eps});
+    }
+    if (policy >= Recompute::swiglu)
+        /*7*/ swiglu_forward<T>(s, {.y = saved.act, .gate_up = saved.gate_up});
+}
+
+template <class T>
+void block_backward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockGrads& g,
+                    const BlockSaved<T>& saved, const BlockTemp<T>& t, const Sequence& seq, View<T> dh) {
+    /*8*/ linear_dgrad<T>(s, {.dx = t.dact, .dy = dh, .w = p.down});
+          linear_wgrad<T>(s, {.dw = g.down, .dy = dh, .x = saved.act});
+    /*7*/ swiglu_backward<T>(s, {.dgate_up = saved.gate_up, .dy = t.dact, .gate_up = saved.gate_up});
+    /*6*/ linear_dgrad<T>(s, {.dx = t.dnorm, .dy = saved.gate_up, .w = p.gate_up});
+          linear_wgrad<T>(s, {.dw = g.gate_up, .dy = saved.gate_up, .x = saved.ffn_norm});
+    /*5*/ rmsnorm_backward<T>(s, {.dx = dh, .dgain = g.ffn_norm, .scratch = t.norm_scratch, .dy = t.dnorm, .x = saved.mid,
+                                  .gain = p.ffn_norm, .rstd = saved.ffn_rstd, .dresidual = dh});
+    /*4*/ linear_dgrad<T>(s, {.dx = t.datt, .dy = dh, .w = p.out});
+          linear_wgrad<T>(s, {.dw = g.out, .dy = dh, .x = saved.att});
+    /*3*/ const View<T> dq = q_columns(dims, t.dqkv), dk = k_columns(dims, t.dqkv);
+          attention_backward<T>(s, {.dq = dq, .dk = dk, .dv = v_columns(dims, t.dqkv), .scratch = t.attention_scratch,
+                                    .dy = t.datt, .y = saved.att, .lse = saved.lse, .q = rotated_q(dims, saved),
+                                    .k = rotated_k(dims, saved), .v = v_columns(dims, saved.qkv), .lo = seq.lo,
+                                    .head_dim = dims.head_dim, .query_offset = 0, .scale = attention_scale(dims)});
+    /*2*/ rope_backward<T>(s, {.x = dq, .table = seq.rope, .positions = seq.positions, .head_dim = dims.head_dim});
+          rope_backward<T>(s, {.x = dk, .table = seq.rope, .positions = seq.positions, .head_dim = dims.head_dim});
+          if (dims.qk_norm) {
+              head_norm_backward<T>(s, {.dx = dq, .dgain = *g.q_norm, .scratch = t.norm_scratch, .dy = dq,
+                                        .x = q_columns(dims, saved.qkv), .gain = *p.q_norm, .rstd = *saved.q_rstd});
+              head_norm_backward<T>(s, {.dx = dk, .dgain = *g.k_norm, .scratch = t.norm_scratch, .dy = dk,
+                                        .x = k_columns(dims, saved.qkv), .gain = *p.k_norm, .rstd = *saved.k_rstd});
+          }
+          if (g.qkv_bias) bias_grad<T>(s, {.dbias = *g.qkv_bias, .dy = t.dqkv});
+          linear_dgrad<T>(s, {.dx = t.dnorm, .dy = t.dqkv, .w = p.qkv});
+          linear_wgrad<T>(s, {.dw = g.qkv, .dy = t.dqkv, .x = saved.attn_norm});
+    /*1*/ rmsnorm_backward<T>(s, {.dx = dh, .dgain = g.attn_norm, .scratch = t.norm_scratch, .dy = t.dnorm, .x = saved.in,
+                                  .gain = p.attn_norm, .rstd = saved.attn_rstd, .dresidual = dh});
+}
+
+#define KEEL_INSTANTIATE(T)                                                                                           \
+    template View<T> rotated_q<T>(const BlockDims&, const BlockSaved<T>&);                                            \
+    template View<T> rotated_k<T>(const BlockDims&, const BlockSaved<T>&);                                            \
+    template void qkv_forward<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockSaved<T>&, const Sequence&); \
+    template void block_forward<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockSaved<T>&, const Sequence&, \
+                                   View<const T>, std::optional<View<const T>>, View<T>, View<T>);                    \
+    template void block_recompute<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockSaved<T>&,          \
+                                     const Sequence&, Recompute, View<T>);                                            \
+    template void block_backward<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockGrads&,              \
+                                    const BlockSaved<T>&, const BlockTemp<T>&, const Sequence&, View<T>);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(bf16)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel

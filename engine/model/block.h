@@ -1,0 +1,103 @@
+// engine/model/block.h: one transformer block, forward and backward, as flat lists of launches.
+//
+//   in  = x + delta                      the residual stream; delta is what the block before added
+//   mid = in + out(attention(rope(qkv(rmsnorm(in)))))
+//   the next block's delta = down(swiglu(gate_up(rmsnorm(mid))))
+//
+// What forward must keep is BlockSaved. Recomputing is filling that struct again with the same launches on the same
+// inputs, so a recompute policy changes neither the mathematics nor a bit; it decides which members live from forward to
+// backward and which are lent twice (engine/model/layout.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/stream.h"
+#include "kernels/base/view.h"
+
+namespace keel {
+
+// Each policy also recomputes what the ones before it do.
+enum class Recompute : std::uint8_t { none, swiglu, norms, attention, block };
+
+struct BlockDims {
+    std::int64_t hidden, heads, kv_heads, head_dim, ffn;
+    bool qk_norm;
+    float eps;
+
+    std::int64_t q_size() const { return heads * head_dim; }
+    std::int64_t kv_size() const { return kv_heads * head_dim; }
+    std::int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+};
+
+template <class T> struct BlockParams {
+    View<const T> attn_norm;  // [hidden]
+    View<const T> qkv;        // [qkv_size, hidden]  rows of q, then k, then v
+    View<const T> out;        // [hidden, q_size]
+    View<const T> ffn_norm;   // [hidden]
+    View<const T> gate_up;    // [2 * ffn, hidden]   gate, then up
+    View<const T> down;       // [hidden, ffn]
+    std::optional<View<const T>> qkv_bias;        // [qkv_size]
+    std::optional<View<const T>> q_norm, k_norm;  // [head_dim]
+};
+struct BlockGrads {  // accumulated
+    View<float> attn_norm, qkv, out, ffn_norm, gate_up, down;
+    std::optional<View<float>> qkv_bias, q_norm, k_norm;
+};
+template <class T> struct BlockSaved {
+    View<T> in;              // [tokens, hidden]
+    View<float> attn_rstd;   // [tokens]
+    View<T> attn_norm;       // [tokens, hidden]
+    View<T> qkv;             // [tokens, qkv_size]  q and k rotated in place, unless qk_norm keeps them raw
+    std::optional<View<T>> qk;                 // [tokens, q_size + kv_size]  with qk_norm: normed and rotated
+    std::optional<View<float>> q_rstd, k_rstd; // [tokens, heads], [tokens, kv_heads]
+    View<T> att;             // [tokens, q_size]
+    View<float> lse;         // [heads, tokens]
+    View<T> mid;             // [tokens, hidden]
+    View<float> ffn_rstd;    // [tokens]
+    View<T> ffn_norm;        // [tokens, hidden]
+    View<T> gate_up;         // [tokens, 2 * ffn]   backward overwrites it with its gradient
+    View<T> act;             // [tokens, ffn]
+};
+template <class T> struct BlockTemp {
+    View<T> dact;            // [tokens, ffn]
+    View<T> dnorm;           // [tokens, hidden]
+    View<T> datt;            // [tokens, q_size]
+    View<T> dqkv;            // [tokens, qkv_size]
+    View<std::byte> attention_scratch, norm_scratch;
+};
+// Where the tokens stand: the same for every block of a micro-batch.
+struct Sequence {
+    View<const std::int32_t> positions;  // [tokens]
+    View<const std::int32_t> lo;         // [tokens]  first key each query sees
+    View<const float> rope;              // [positions, head_dim]  cos and sin
+};
+
+// q and k as attention reads them, whichever buffer they are in.
+template <class T> View<T> rotated_q(const BlockDims& dims, const BlockSaved<T>& saved);
+template <class T> View<T> rotated_k(const BlockDims& dims, const BlockSaved<T>& saved);
+
+// qkv projection, q/k norm and rotation of saved.attn_norm. The decoder (engine/model/decoder.h) shares it.
+template <class T>
+void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved, const Sequence& seq);
+
+// `x` is the residual stream and `delta` what the block before added; without delta x must be saved.in itself.
+// `branch` [tokens, hidden] is lent for the attention output; `next_delta` [tokens, hidden] is written.
+template <class T>
+void block_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
+                   const Sequence& seq, View<const T> x, std::optional<View<const T>> delta, View<T> branch,
+                   View<T> next_delta);
+
+// Fills the members of `saved` that `policy` did not keep.
+template <class T>
+void block_recompute(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
+                     const Sequence& seq, Recompute policy, View<T> branch);
+
+// `dh` comes in as the gradient of (mid + next delta), which is the same for both, and leaves as that of `in`.
+template <class T>
+void block_backward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockGrads& g,
+                    const BlockSaved<T>& saved, const BlockTemp<T>& t, const Sequence& seq, View<T> dh);
+
+}  // namespace keel

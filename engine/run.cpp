@@ -1,0 +1,156 @@
+#include "engine/run.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "ckpt/checkpoint.h"
+#include "engine/config_check.h"
+#include "engine/config_io.h"
+#include "engine/evaluate.h"
+#include "engine/generate.h"
+#include "engine/observe/matmul_peak.h"
+#include "engine/open_model.h"
+#include "engine/resume.h"
+#include "engine/state.h"
+#include "kernels/base/file.h"
+
+namespace keel {
+namespace fs = std::filesystem;
+namespace {
+
+std::optional<Tokenizer> load_tokenizer(const Config& config) {
+    if (config.data.tokenizer.empty()) return std::nullopt;
+    return Tokenizer::load(config.data.tokenizer);
+}
+
+// Fills the vocabulary from the tokenizer and the shape from ckpt.init, then everything else; refuses what cannot be.
+Config resolved(Config config) {
+    if (!config.ckpt.init.empty()) {
+        const ModelSource source = open_model(config.ckpt.init);
+        const std::string dtype = config.model.dtype;
+        config.model = source.config.model;
+        config.model.dtype = dtype;
+    }
+    if (config.model.vocab == 0)
+        if (const auto tokenizer = load_tokenizer(config)) config.model.vocab = tokenizer->vocab_size();
+    resolve_and_validate(config);
+    if (config.run.dir.empty()) fail_usage("--run.dir is not given; name a folder for checkpoints, log and report");
+    return config;
+}
+
+DatasetSpec dataset_spec(const Config& config, const std::vector<std::string>& sources, Part part, bool shuffle) {
+    DatasetSpec spec{.paths = {}, .weights = {}, .split = config.data.split, .part = part,
+                     .seq_len = config.data.seq_len, .shuffle = shuffle, .seed = config.train.seed};
+    parse_sources(sources, spec);
+    return spec;
+}
+
+// Evaluation reads data.valid, or else the second part of the split; in order, since nothing is gained by shuffling.
+std::optional<DatasetSpec> valid_spec(const Config& config) {
+    if (!config.data.valid.empty()) {
+        DatasetSpec spec = dataset_spec(config, config.data.valid, Part::train, false);
+        spec.split = {1, 0, 0};
+        spec.weights.clear();
+        return spec;
+    }
+    DatasetSpec spec = dataset_spec(config, config.data.train, Part::valid, false);
+    spec.weights.clear();
+    if (Dataset::empty_part(spec)) return std::nullopt;
+    return spec;
+}
+
+LoaderSpec loader_spec(const Config& config) {
+    return {.max_count = config.train.micro_batch, .window = config.model.window,
+            .reset_at_document = config.data.reset_at_document, .prefetch = 2};
+}
+
+// Ids index the embedding: a file of another tokenizer would train nonsense, and one with more ids would read past the table.
+void check_data(const Run& run, const Dataset& data) {
+    if (run.tokenizer) data.check_tokenizer(run.tokenizer->hash(), run.tokenizer->name());
+    if (data.vocab_size() > run.config.model.vocab)
+        fail_usage("the token files have ids up to ", data.vocab_size() - 1, ", but --model.vocab is ", run.config.model.vocab,
+                   "; raise it to at least ", data.vocab_size());
+}
+
+// What was saved and is being gone on with; nullopt starts anew.
+std::optional<CheckpointInfo> checkpoint_to_resume(const Run& run) {
+    const std::string& resume = run.config.ckpt.resume;
+    if (resume == "none") return std::nullopt;
+    if (resume != "auto") return open_checkpoint(resume);
+    return find_newest_checkpoint(run.checkpoint_root(), [](const std::string& text) {
+        std::fprintf(stderr, "keel: warning: %s\n", text.c_str());
+    });
+}
+
+void resume(Run& run, const CheckpointInfo& info) {
+    const SavedState saved = parse_state(info.state, (info.path / "state.json").string());
+    const std::string changes = check_resume(saved.config, run.config, info.path.string());
+    if (!changes.empty()) std::fprintf(stderr, "keel: going on with changed settings:\n%s", changes.c_str());
+    load_checkpoint(info.path, state_tensors(*run.model, true));
+    run.progress = saved.progress;
+}
+
+}  // namespace
+
+Run::Run(Config asked)
+    : config(resolved(std::move(asked))),
+      tokenizer(load_tokenizer(config)),
+      tokenizer_json(tokenizer ? tokenizer->to_json() : std::string()),
+      data(dataset_spec(config, config.data.train, Part::train, config.data.shuffle)),
+      schedule(config),
+      stream(static_cast<int>(config.run.threads)),
+      model(nullptr),
+      loader(data, loader_spec(config)),
+      watch(group) {
+    check_data(*this, data);
+    if (const auto spec = valid_spec(config)) {
+        valid_data.emplace(*spec);
+        check_data(*this, *valid_data);
+        valid_loader.emplace(*valid_data, loader_spec(config));
+    }
+    if (tokenizer) token_bytes = keel::token_bytes(*tokenizer, config.model.vocab);
+    prepare_checkpoint_root(checkpoint_root());
+    const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this);
+
+    model = make_model(config, stream, training_use(config));
+    if (saved) {
+        resume(*this, *saved);
+    } else {
+        model->init(config.train.seed);
+        if (!config.ckpt.init.empty()) {
+            load_params(open_model(config.ckpt.init), *model);
+            model->master_from_params();
+        }
+    }
+    write_file_atomically(fs::path(config.run.dir) / "config.toml", to_toml(config));
+    observe = std::make_unique<Observe>(
+        config,
+        RunFacts{.parameters = model->params().count(), .matmul_peak = matmul_peak(stream, model->dtype()),
+                 .planned_bytes = model->plan().peak_bytes(), .memory_table = model->plan().table(),
+                 .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads()},
+        ledger);
+}
+
+void save_checkpoint(Run& run) {
+    const Ledger::Scope scope(run.ledger, Phase::checkpoint);
+    const auto start = Clock::now();
+    std::vector<ExtraFile> extra;
+    if (!run.tokenizer_json.empty()) extra.push_back({"tokenizer.json", run.tokenizer_json});
+    const fs::path path = save_checkpoint(
+        run.checkpoint_root(), run.progress.steps,
+        state_text(run.progress, run.config, run.tokenizer ? run.tokenizer->hash() : 0), state_tensors(*run.model, true), extra,
+        {.keep_last = run.config.ckpt.keep_last, .keep_every = run.config.ckpt.keep_every});
+    run.observe->record_save(run.progress, path.c_str(), std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+std::filesystem::path finish(Run& run, const char* why) {
+    std::string sample;
+    if (!run.config.train.sample_prompt.empty() && run.tokenizer) {
+        const auto decoder = make_decoder(run.config, run.stream, *run.model, run.config.data.seq_len);
+        const std::string& prompt = run.config.train.sample_prompt;
+        sample = prompt + generate(*decoder, *run.tokenizer, prompt, {.seed = run.config.train.seed});
+    }
+    return run.observe->finish(run.progress, why, sample);
+}
+
+}  // namespace keel

@@ -1,0 +1,59 @@
+// engine/run.h: everything a training run owns, made in the order in which it can be refused.
+//
+// Checks come first and cost nothing: the configuration, the tokenizer, the token files, the memory plan. Then memory, then
+// weights (initial, from a model, or from the newest good checkpoint), then the loop (engine/train.cpp).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/group.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/tokenizer.h"
+#include "engine/config.h"
+#include "engine/fault/watch.h"
+#include "engine/model/model.h"
+#include "engine/observe/ledger.h"
+#include "engine/observe/observe.h"
+#include "engine/progress.h"
+#include "engine/schedule.h"
+
+namespace keel {
+
+struct Run {
+    // Members are in the order of construction; each may lean on those before it.
+    Ledger ledger;
+    Config config;  // resolved
+    std::optional<Tokenizer> tokenizer;
+    std::string tokenizer_json;
+    SoloGroup group;
+    Dataset data;
+    std::optional<Dataset> valid_data;
+    Schedule schedule;
+    Progress progress;
+    Stream stream;
+    std::unique_ptr<Model> model;
+    Loader loader;
+    std::optional<Loader> valid_loader;
+    std::vector<std::int32_t> token_bytes;  // bytes of text each id stands for; empty without a tokenizer
+    std::unique_ptr<Observe> observe;
+    Watch watch;
+
+    // `config` as the user gave it; vocab 0 is filled from the tokenizer. Loads a checkpoint if config.ckpt says so.
+    explicit Run(Config config);
+
+    std::filesystem::path checkpoint_root() const { return std::filesystem::path(config.run.dir) / "checkpoints"; }
+};
+
+// Writes a checkpoint of this moment; a later run resumes from it bit for bit.
+void save_checkpoint(Run& run);
+
+// After the loop: lets the model write a sample if asked for one, and closes the log and the report. `why` as in the log.
+// Returns where the report lies.
+std::filesystem::path finish(Run& run, const char* why);
+
+}  // namespace keel
