@@ -1,10 +1,10 @@
 // ckpt/checkpoint.h: checkpoints of a run: root/step-00001234, published whole by one rename.
 //
 // A checkpoint holds weights.safetensors (parameters by the engine's names), optimizer.safetensors (NAME.m, NAME.v,
-// NAME.master), state.json (progress and the resolved configuration), extra files (the tokenizer), and manifest.json, written
-// last: size and XXH3-128 of every file. All is fsynced under root/.tmp-… before the rename, and the rename before
-// save_checkpoint returns. What it returned can be loaded, whatever was killed when; whatever is damaged is found by its hash.
-// Memory: one block of 8 MiB. Not for concurrent saves into one root.
+// NAME.master), state.json (progress and the resolved configuration), extra files (the tokenizer), and manifest.json,
+// written last: size and XXH3-128 of every file. All is fsynced under root/.tmp-… before the rename, and the rename
+// before save_checkpoint returns. What it returned can be loaded, whatever was killed when; whatever is damaged is
+// found by its hash. Memory: one block of 8 MiB. Not for concurrent saves into one root.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ struct ExtraFile {
 // Makes `root`, proves that it can be written, and removes what an interrupted save left. Call once, before training.
 void prepare_checkpoint_root(const std::filesystem::path& root);
 
-// Returns the path of the published checkpoint. Throws with the checkpoint absent and older ones untouched, for example when
-// the disk is full. `state` is the text of a JSON object. An existing checkpoint of the same step is replaced atomically.
+// Returns the path of the published checkpoint. Throws with the checkpoint absent and older ones untouched, for example
+// when the disk is full. `state` is the text of a JSON object. An existing checkpoint of the same step is replaced
+// atomically.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, const std::string& state,
                                       std::span<const NamedTensor> tensors, const std::vector<ExtraFile>& extra = {},
                                       const Retention& retention = {});
@@ -60,13 +61,13 @@ CheckpointInfo open_checkpoint(const std::filesystem::path& path);
 // The same, and reads every byte to check every hash.
 CheckpointInfo verify_checkpoint(const std::filesystem::path& path);
 
-// Newest checkpoint under `root` that verifies, damaged ones reported to `warn` and skipped; nullopt when there is none, also
-// when `root` does not exist.
+// Newest checkpoint under `root` that verifies, damaged ones reported to `warn` and skipped; nullopt when there is
+// none, also when `root` does not exist.
 std::optional<CheckpointInfo> find_newest_checkpoint(const std::filesystem::path& root, const WarningSink& warn);
 
-// Fills `tensors` from the files that hold them, converting to each destination's dtype and checking each file's hash on the
-// way. Ask for the parameters alone and optimizer.safetensors is not read; of a file that is read every tensor must be asked
-// for. On an exception the contents of the destinations are undefined.
+// Fills `tensors` from the files that hold them, converting to each destination's dtype and checking each file's hash
+// on the way. Ask for the parameters alone and optimizer.safetensors is not read; of a file that is read every tensor
+// must be asked for. On an exception the contents of the destinations are undefined.
 void load_checkpoint(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
 
 // The bytes of one extra file, verified; nullopt if the checkpoint has none of this name.

@@ -1,8 +1,8 @@
 // ckpt/model_config.h: config.json of a model folder, and the shape it describes.
 //
-// Read with each family's own defaults (an absent key is not a null), in both generations of the file, which must agree.
-// A key that would change the mathematics in a way keel does not implement is refused; a key without effect is kept and
-// written back. Written with the older keys: new readers take them, and old readers would ignore the new ones.
+// Read with each family's own defaults (an absent key is not a null), in both generations of the file, which must
+// agree. A key that would change the mathematics in a way keel does not implement is refused; a key without effect is
+// kept and written back. Written with the older keys: new readers take them, and old readers would ignore the new ones.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct ModelShape {
     std::int64_t window = 0;  // keys a query sees, itself included; 0 is full attention; all layers alike
     double init_std = 0.02;
 
-    std::int64_t max_position = 0;      // max_position_embeddings
+    std::int64_t max_position = 0;  // max_position_embeddings
     std::optional<std::int64_t> bos_id, pad_id;
     std::vector<std::int64_t> eos_ids;  // generation stops at any of them
     std::string other_keys = "{}";      // a JSON object: the keys keel has no field for
@@ -41,11 +41,12 @@ struct ModelShape {
 ModelShape parse_model_config(std::string_view text, const std::string& file);
 std::string model_config_text(const ModelShape& shape);
 
-// Sizes positive and consistent, ids inside the vocabulary, features expressible in shape.family. `what` starts the message.
+// Sizes positive and consistent, ids inside the vocabulary, features expressible in shape.family. `what` starts the
+// message.
 void check_model_shape(const ModelShape& shape, const std::string& what);
 
-// The family whose files can express these features: qk_norm is qwen3, qkv_bias is qwen2, a window is mistral, else llama.
-// Sets shape.family, or refuses a mixture no family has.
+// The family whose files can express these features: qk_norm is qwen3, qkv_bias is qwen2, a window is mistral, else
+// llama. Sets shape.family, or refuses a mixture no family has.
 void choose_family(ModelShape& shape);
 
 }  // namespace keel

@@ -1,7 +1,7 @@
 // ckpt/model_folder.h: model folders in and out: config.json, safetensors, tokenizer files.
 //
-// A folder holds q, k, v and gate, up apart; the engine holds them fused. `tensor_slices` is the one map between the two:
-// rows of a file tensor are rows of a parameter. The engine's parameters are
+// A folder holds q, k, v and gate, up apart; the engine holds them fused. `tensor_slices` is the one map between the
+// two: rows of a file tensor are rows of a parameter. The engine's parameters are
 //     embed [vocab, hidden]   final_norm [hidden]   head [vocab, hidden] (absent when tied)   and for each layer i
 //     layers.i.attn_norm [hidden]     layers.i.qkv [(heads + 2 kv_heads) head_dim, hidden]: q rows, k rows, v rows
 //     layers.i.qkv_bias [(heads + 2 kv_heads) head_dim] (Qwen2)     layers.i.q_norm, layers.i.k_norm [head_dim] (Qwen3)
@@ -20,8 +20,8 @@
 
 namespace keel {
 
-// File tensor `hf_name` [rows, cols] (or [rows] where is_vector, and then cols is 1) is rows [row_begin, row_begin + rows) of
-// parameter `param`.
+// File tensor `hf_name` [rows, cols] (or [rows] where is_vector, and then cols is 1) is rows [row_begin, row_begin +
+// rows) of parameter `param`.
 struct TensorSlice {
     std::string hf_name, param;
     std::int64_t row_begin, rows, cols;
@@ -42,8 +42,9 @@ std::int64_t parameter_count(const ModelShape& shape);
 // Shape of the model in `folder`, from config.json; the dtype from the first weight where config.json has none.
 ModelShape read_model_shape(const std::filesystem::path& folder);
 
-// Fills every parameter from the folder, converting to each destination's dtype. `params` must be exactly param_specs(shape),
-// in any order. Missing, unexpected and misshapen tensors are refused with the full list before any byte is read.
+// Fills every parameter from the folder, converting to each destination's dtype. `params` must be exactly
+// param_specs(shape), in any order. Missing, unexpected and misshapen tensors are refused with the full list before any
+// byte is read.
 struct LoadWeightsOptions {
     bool allow_unexpected = false;  // tensors that the shape does not know are then only warned about
     WarningSink warn;
@@ -52,12 +53,13 @@ void load_weights(const std::filesystem::path& folder, const ModelShape& shape, 
                   const LoadWeightsOptions& options = {});
 
 struct SaveFolderOptions {
-    std::filesystem::path tokenizer_from;  // folder or tokenizer.json whose tokenizer files are copied; empty copies none
+    std::filesystem::path
+        tokenizer_from;  // folder or tokenizer.json whose tokenizer files are copied; empty copies none
     Dtype dtype = Dtype::bf16;
     std::int64_t shard_limit_bytes = 5'000'000'000;
 };
 // Writes a new folder beside its final place and renames it when complete. `folder` must not exist, or be empty.
-void save_model_folder(const std::filesystem::path& folder, const ModelShape& shape, std::span<const NamedTensor> params,
-                       const SaveFolderOptions& options = {});
+void save_model_folder(const std::filesystem::path& folder, const ModelShape& shape,
+                       std::span<const NamedTensor> params, const SaveFolderOptions& options = {});
 
 }  // namespace keel

@@ -1,8 +1,8 @@
 // ckpt/safetensors.h: safetensors files, read strictly and written canonically; single files and sharded sets.
 //
-// A file is u64 n, n bytes of JSON, then the tensors' bytes back to back. Whatever a header could lie about is checked before
-// its first tensor is used: every failure names the file and the tensor. Memory: the header, and one block while reading.
-// Data may lie at odd addresses; nothing here casts a pointer into the file.
+// A file is u64 n, n bytes of JSON, then the tensors' bytes back to back. Whatever a header could lie about is checked
+// before its first tensor is used: every failure names the file and the tensor. Memory: the header, and one block while
+// reading. Data may lie at odd addresses; nothing here casts a pointer into the file.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct StoredTensor {
 struct SafetensorsHeader {
     std::vector<StoredTensor> tensors;  // in the order of their bytes
     std::map<std::string, std::string> metadata;
-    std::int64_t data_offset = 0;       // bytes from the start of the file to the first tensor
+    std::int64_t data_offset = 0;  // bytes from the start of the file to the first tensor
 };
 
 // `file_start` holds the first bytes of a file of `file_size_bytes` bytes, at least up to the end of the header.
@@ -63,7 +63,8 @@ private:
     std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 
-// The weights of a folder: model.safetensors, or the shards that model.safetensors.index.json lists (preferred, and said so).
+// The weights of a folder: model.safetensors, or the shards that model.safetensors.index.json lists (preferred, and
+// said so).
 class SafetensorsSet {
 public:
     SafetensorsSet(const std::filesystem::path& folder, const WarningSink& warn);
@@ -98,12 +99,13 @@ std::function<void(const ByteSink&)> converted_bytes(const std::byte* data, Dtyp
 
 // Writes a whole file to `out`: tensors sorted by element size, largest first, then by name; header padded to 8 bytes.
 // `metadata` gets "format": "pt", which several readers demand.
-void write_safetensors(std::vector<TensorSource> tensors, std::map<std::string, std::string> metadata, const ByteSink& out);
+void write_safetensors(std::vector<TensorSource> tensors, std::map<std::string, std::string> metadata,
+                       const ByteSink& out);
 void write_safetensors_file(const std::filesystem::path& path, std::vector<TensorSource> tensors,
                             std::map<std::string, std::string> metadata = {});
 
-// Writes model.safetensors, or shards of at most `shard_limit_bytes` and their index, into `folder`. Tensors stay in the
-// given order; one that alone passes the limit gets a shard of its own.
+// Writes model.safetensors, or shards of at most `shard_limit_bytes` and their index, into `folder`. Tensors stay in
+// the given order; one that alone passes the limit gets a shard of its own.
 void write_safetensors_set(const std::filesystem::path& folder, std::vector<TensorSource> tensors,
                            std::int64_t shard_limit_bytes);
 

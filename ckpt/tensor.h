@@ -1,7 +1,7 @@
 // ckpt/tensor.h: element types as files spell them, and a named tensor in memory as the engine hands it over.
 //
-// keel computes with two types (kernels/base/dtype.h); files hold more. Conversion reads unaligned memory, rounds once, to
-// nearest even, and keeps NaN a NaN.
+// keel computes with two types (kernels/base/dtype.h); files hold more. Conversion reads unaligned memory, rounds once,
+// to nearest even, and keeps NaN a NaN.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,13 @@
 
 namespace keel {
 
-// In the order of formats.md: the names below are the spelling in a safetensors header.
+// The names are the spelling in a safetensors header.
+// clang-format off
 enum class StoredDtype : std::uint8_t {
     BOOL, U8, I8, F8_E4M3, F8_E5M2, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, F4, F6_E2M3, F6_E3M2,
     I16, U16, F16, BF16, I32, U32, F32, I64, U64, F64, C64
 };
+// clang-format on
 
 std::optional<StoredDtype> parse_stored_dtype(std::string_view name);  // upper case and exact
 std::string_view name(StoredDtype dtype);

@@ -26,8 +26,7 @@ std::filesystem::path directory_of(const std::filesystem::path& path) {
 // A hidden name in the same directory: rename is atomic only within one file system.
 std::filesystem::path temporary_name(const std::filesystem::path& path) {
     static std::atomic<unsigned> counter{0};
-    return directory_of(path) /
-           concat(".", path.filename().string(), ".tmp-", ::getpid(), "-", counter.fetch_add(1));
+    return directory_of(path) / concat(".", path.filename().string(), ".tmp-", ::getpid(), "-", counter.fetch_add(1));
 }
 
 }  // namespace
@@ -53,7 +52,8 @@ InputFile::InputFile(InputFile&& other) noexcept
 void InputFile::read_at(std::int64_t offset, std::span<std::byte> out) const {
     std::size_t done = 0;
     while (done < out.size()) {
-        const ssize_t got = ::pread(fd_, out.data() + done, out.size() - done, offset + static_cast<std::int64_t>(done));
+        const ssize_t got =
+            ::pread(fd_, out.data() + done, out.size() - done, offset + static_cast<std::int64_t>(done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
             fail("cannot read ", out.size(), " bytes at offset ", offset, " of ", path_.string(), ": ",
@@ -85,8 +85,12 @@ OutputFile::~OutputFile() {
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), direct_(other.direct_),
-      block_(std::move(other.block_)), filled_(other.filled_), flushed_(other.flushed_) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      direct_(other.direct_),
+      block_(std::move(other.block_)),
+      filled_(other.filled_),
+      flushed_(other.flushed_) {}
 
 void OutputFile::write(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
@@ -184,7 +188,8 @@ void sync_directory(const std::filesystem::path& directory) {
     const int reason = errno;
     ::close(fd);
     // Some network file systems cannot fsync a directory and say so; their renames are durable by other means.
-    if (result != 0 && reason != EINVAL) fail("cannot bring folder ", directory.string(), " to disk: ", std::strerror(reason));
+    if (result != 0 && reason != EINVAL)
+        fail("cannot bring folder ", directory.string(), " to disk: ", std::strerror(reason));
 }
 
 }  // namespace keel

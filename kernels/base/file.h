@@ -33,9 +33,9 @@ private:
     std::int64_t size_bytes_ = 0;
 };
 
-// A new file, written front to back through one aligned block of 8 MiB. Blocks go past the page cache where the file system
-// allows it: on a virtual machine that is several times faster than pages which the host must first supply.
-// The destructor closes and leaves the file as it is; only close() reports, and only a closed file is on the disk.
+// A new file, written front to back through one aligned block of 8 MiB. Blocks go past the page cache where the file
+// system allows it: on a virtual machine that is several times faster than pages which the host must first supply. The
+// destructor closes and leaves the file as it is; only close() reports, and only a closed file is on the disk.
 class OutputFile {
 public:
     explicit OutputFile(std::filesystem::path path);  // must not exist
@@ -58,7 +58,9 @@ private:
     void write_all(const std::byte* data, std::size_t count, std::int64_t offset);
     void leave_direct_mode();
 
-    struct Freed { void operator()(std::byte* block) const; };
+    struct Freed {
+        void operator()(std::byte* block) const;
+    };
     std::filesystem::path path_;
     int fd_ = -1;
     bool direct_ = false;
@@ -67,8 +69,8 @@ private:
     std::int64_t flushed_ = 0;
 };
 
-// Writes beside `path` and takes its place in commit(): a reader sees the old file or the whole new one, also after a power
-// cut. Without commit() the destructor removes what was written, and the old file stays.
+// Writes beside `path` and takes its place in commit(): a reader sees the old file or the whole new one, also after a
+// power cut. Without commit() the destructor removes what was written, and the old file stays.
 class AtomicFile {
 public:
     explicit AtomicFile(std::filesystem::path path);

@@ -1,7 +1,8 @@
-// kernels/base/mapped_file.h: the bytes of a file, mapped read-only. Owns the mapping; every span it hands out dies with it.
+// kernels/base/mapped_file.h: the bytes of a file, mapped read-only. Owns the mapping; every span it hands out dies
+// with it.
 //
-// Nothing is read until a page is touched, so a file larger than memory is fine. A process that truncates the file while it
-// is mapped kills its readers (SIGBUS): keel replaces files by rename only, and so never does that to its own.
+// Nothing is read until a page is touched, so a file larger than memory is fine. A process that truncates the file
+// while it is mapped kills its readers (SIGBUS): keel replaces files by rename only, and so never does that to its own.
 #pragma once
 
 #include <cstddef>
