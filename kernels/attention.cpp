@@ -1,0 +1,108 @@
+#include "kernels/attention.h"
+
+#include "kernels/attention_backward.h"
+#include "kernels/attention_forward.h"
+
+namespace keel {
+namespace {
+
+using attention::Rows;
+
+struct Sizes {
+    std::int64_t tokens, kv_tokens, heads, kv_heads;
+};
+
+template <class Args> Sizes check(const char* op, const Args& a) {
+    const auto matrix = [&](const char* what, const auto& v) {
+        if (v.rank() != 2) fail(std::string(op), ": ", what, " is ", v.shape(), ", but must be a matrix [tokens, heads * head_dim]");
+    };
+    matrix("q", a.q);
+    matrix("k", a.k);
+    if (a.head_dim < 1 || a.head_dim > 256) fail(std::string(op), ": head_dim is ", a.head_dim, "; it must be in 1…256");
+    if (a.query_offset < 0) fail(std::string(op), ": query_offset is ", a.query_offset, "; it cannot be negative");
+    if (a.q.dim(1) % a.head_dim || a.k.dim(1) % a.head_dim)
+        fail(std::string(op), ": rows of q and k hold ", a.q.dim(1), " and ", a.k.dim(1), " elements; both must be heads times head_dim ",
+             a.head_dim);
+    const Sizes s{a.q.dim(0), a.k.dim(0), a.q.dim(1) / a.head_dim, a.k.dim(1) / a.head_dim};
+    if (s.kv_heads == 0 || s.heads % s.kv_heads)
+        fail(std::string(op), ": ", s.heads, " heads cannot share ", s.kv_heads, " kv heads; heads must be a multiple of kv heads");
+    if (s.kv_tokens < a.query_offset + s.tokens)
+        fail(std::string(op), ": ", s.kv_tokens, " keys, but the last query is at ", a.query_offset + s.tokens - 1,
+             "; k and v must reach query_offset + tokens");
+    const std::string name(op);
+    expect_shape((name + ": v").c_str(), a.v, {s.kv_tokens, a.k.dim(1)});
+    expect_shape((name + ": y").c_str(), a.y, {s.tokens, a.q.dim(1)});
+    expect_shape((name + ": lse").c_str(), a.lse, {s.heads, s.tokens});
+    expect_contiguous((name + ": lse").c_str(), a.lse);
+    expect_shape((name + ": lo").c_str(), a.lo, {s.tokens});
+    expect_contiguous((name + ": lo").c_str(), a.lo);
+    for (std::int64_t i = 0; i < s.tokens; ++i)
+        if (a.lo[i] < 0 || a.lo[i] > a.query_offset + i)
+            fail(name, ": lo[", i, "] is ", a.lo[i], "; query ", i, " is at key ", a.query_offset + i, ", so it must be in 0…",
+                 a.query_offset + i);
+    return s;
+}
+
+void check_workspace(const char* op, const Stream& stream, std::int64_t bytes) {
+    if (stream.workspace_bytes() < bytes)
+        fail(std::string(op), ": the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ", bytes);
+}
+
+template <class Args> Rows rows_of_head(const Args& a, const Sizes& s, std::int64_t kv_head) {
+    return {s.heads / s.kv_heads, s.tokens, a.query_offset, kv_head, a.head_dim};
+}
+
+// Keys a task of the backward owns: fewer where there would be less than 16 tasks.
+std::int64_t keys_per_task(const Sizes& s) {
+    std::int64_t keys = attention::key_block;
+    while (keys > 32 && ceil_div(s.kv_tokens, keys) * s.kv_heads < 16) keys /= 2;
+    return keys;
+}
+
+}  // namespace
+
+template <class T> void attention_forward(Stream& stream, const AttentionForward<T>& args) {
+    const Sizes s = check("attention_forward", args);
+    if (s.tokens == 0) return;
+    check_workspace("attention_forward", stream, attention::forward_floats(args.head_dim) * 4);
+    const std::int64_t tiles = rows_of_head(args, s, 0).tiles();
+    stream.parallel(tiles * s.kv_heads, [&](std::int64_t i, int thread) {
+        // The longest come first: a later query sees more keys.
+        attention::forward_tile(args, rows_of_head(args, s, i % s.kv_heads), tiles - 1 - i / s.kv_heads,
+                                reinterpret_cast<float*>(stream.workspace(thread)));
+    });
+}
+
+template <class T> void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
+    const Sizes s = check("attention_backward", args);
+    expect_shape("attention_backward: dy", args.dy, {s.tokens, args.q.dim(1)});
+    expect_shape("attention_backward: dq", args.dq, {s.tokens, args.q.dim(1)});
+    expect_shape("attention_backward: dk", args.dk, {s.kv_tokens, args.k.dim(1)});
+    expect_shape("attention_backward: dv", args.dv, {s.kv_tokens, args.k.dim(1)});
+    const std::int64_t need = attention_scratch_bytes(s.tokens, s.heads, s.kv_tokens, s.kv_heads, args.head_dim);
+    if (args.scratch.bytes() < need)
+        fail("attention_backward: scratch has ", args.scratch.bytes(), " bytes, but ", need, " are needed; see attention_scratch_bytes");
+    check_workspace("attention_backward", stream, attention::backward_floats(args.head_dim) * 4);
+
+    const attention::BackwardScratch scratch(args.scratch.data(), s.tokens * s.heads, args.head_dim);
+    const std::int64_t keys = keys_per_task(s), tiles = rows_of_head(args, s, 0).tiles();
+    stream.parallel(tiles * s.kv_heads, [&](std::int64_t i, int) {
+        attention::backward_prepare(args, rows_of_head(args, s, i % s.kv_heads), i / s.kv_heads, keys, scratch);
+    });
+    stream.parallel(ceil_div(s.kv_tokens, keys) * s.kv_heads, [&](std::int64_t i, int thread) {
+        attention::backward_block(args, rows_of_head(args, s, i % s.kv_heads), i / s.kv_heads, keys, scratch,
+                                  reinterpret_cast<float*>(stream.workspace(thread)));
+    });
+}
+
+std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t, std::int64_t kv_heads,
+                                     std::int64_t head_dim) {
+    return attention::BackwardScratch::bytes(tokens, heads, kv_heads, head_dim);
+}
+
+template void attention_forward(Stream&, const AttentionForward<float>&);
+template void attention_forward(Stream&, const AttentionForward<bf16>&);
+template void attention_backward(Stream&, const AttentionBackward<float>&);
+template void attention_backward(Stream&, const AttentionBackward<bf16>&);
+
+}  // namespace keel

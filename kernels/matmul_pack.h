@@ -1,0 +1,100 @@
+// kernels/matmul_pack.h: operands of a CPU product copied into the order the register tile reads them, converted to float.
+//
+// B becomes panels of `tile::panel` columns, k after k, the missing columns of the last one zero. A becomes slivers of at most
+// tile::max_rows rows: k-contiguous where A's rows are contiguous, row-contiguous where its columns are, so that neither
+// needs a transposition. Only a k-contiguous B does (a forward's weight), and that one goes through registers.
+#pragma once
+
+#include "kernels/matmul.h"
+#include "kernels/matmul_tile.h"
+
+namespace keel::pack {
+
+// Rows become columns, in registers.
+inline void transpose(simd::Float (&x)[simd::width]) {
+    using simd::Float;
+    constexpr int width = simd::width;
+    // A perfect shuffle of the registers, log2(width) times over, is the transposition.
+    for (int round = 1; round < width; round *= 2) {
+        Float y[width];
+#pragma GCC unroll 8
+        for (int i = 0; i < width / 2; ++i) {
+            const Float a = x[i], b = x[i + width / 2];
+#if defined(__AVX512F__)
+            y[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            y[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#elif defined(__AVX__)
+            y[2 * i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+            y[2 * i + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+            y[2 * i] = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+            y[2 * i + 1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#endif
+        }
+        for (int i = 0; i < width; ++i) x[i] = y[i];
+    }
+}
+
+// out[column][row] for a `rows` x `columns` block of in[row][column], rows <= simd::width; lanes beyond rows are zero.
+template <class T>
+void transposed(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, float* out,
+                std::int64_t out_stride) {
+    using simd::Float;
+    for (std::int64_t c = 0; c < columns; c += simd::width) {
+        const std::int64_t here = columns - c < simd::width ? columns - c : simd::width;
+        Float x[simd::width];
+        for (int r = 0; r < simd::width; ++r)
+            x[r] = r >= rows                ? Float{}
+                   : here == simd::width ? simd::load(in + r * in_stride + c)
+                                         : simd::load_part(in + r * in_stride + c, here);
+        transpose(x);
+        for (std::int64_t i = 0; i < here; ++i) simd::store(out + (c + i) * out_stride, x[i]);
+    }
+}
+
+// One panel of B: rows [k0, k0 + k), columns [column, column + columns), columns <= tile::panel.
+template <class T>
+void panel_of_b(const MatmulOperand<T>& b, std::int64_t k0, std::int64_t k, std::int64_t column, std::int64_t columns, float* out) {
+    const T* in = b.data + k0 * b.row_stride + column * b.col_stride;
+    if (b.col_stride == 1) {
+        for (std::int64_t i = 0; i < k; ++i, in += b.row_stride, out += tile::panel) {
+            if (columns == tile::panel) {
+                simd::store(out, simd::load(in));
+                simd::store(out + tile::lanes, simd::load(in + tile::lanes));
+            } else {
+                for (int v = 0; v < tile::panel; v += tile::lanes)
+                    simd::store(out + v, columns > v ? simd::load_part(in + v, columns - v) : simd::Float{});
+            }
+        }
+    } else {
+        for (int v = 0; v < tile::panel; v += tile::lanes)
+            transposed(in + v * b.col_stride, b.col_stride, columns - v, k, out + v, tile::panel);
+    }
+}
+
+// `rows` rows of A from `row` on, k columns from k0 on, in slivers of `cut` one after another, `k` elements a row.
+// `m` is A's own number of rows: up to there a whole vector may be read.
+template <class T>
+void slivers_of_a(const MatmulOperand<T>& a, std::int64_t m, std::int64_t row, const tile::Cut& cut, std::int64_t k0, std::int64_t k,
+                  float* out) {
+    if (a.col_stride == 1) {
+        for (std::int64_t r = 0; r < cut.total; ++r, out += k) {
+            const T* in = a.data + (row + r) * a.row_stride + k0;
+            std::int64_t i = 0;
+            for (; i + simd::width <= k; i += simd::width) simd::store(out + i, simd::load(in + i));
+            if (i < k) simd::store_part(out + i, simd::load_part(in + i, k - i), k - i);
+        }
+        return;
+    }
+    for (std::int64_t s = 0; s < cut.pieces; ++s) {
+        const std::int64_t first = row + cut.begin(s), height = cut.size(s);
+        const T* in = a.data + first * a.row_stride + k0 * a.col_stride;
+        float* to = out + cut.begin(s) * k;
+        // Whole vectors overlap the next k's place, which is written after them; the last place has slack behind it.
+        for (std::int64_t i = 0; i < k; ++i, in += a.col_stride, to += height)
+            for (std::int64_t r = 0; r < height; r += simd::width)
+                simd::store(to + r, first + r + simd::width <= m ? simd::load(in + r) : simd::load_part(in + r, height - r));
+    }
+}
+
+}  // namespace keel::pack

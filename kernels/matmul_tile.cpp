@@ -1,0 +1,84 @@
+#include "kernels/matmul_tile.h"
+
+#include <array>
+#include <utility>
+
+namespace keel::tile {
+namespace {
+
+using simd::Float;
+using Kernel = void (*)(const Product&);
+
+template <int rows, int vectors> [[gnu::always_inline]] inline void finish(const Product& p, const Float (&sum)[rows][vectors]) {
+    const auto each = [&](auto value) {
+#pragma GCC unroll 14
+        for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; ++v) simd::store(p.c + r * p.c_stride + v * lanes, value(r, v));
+    };
+    const auto c = [&](int r, int v) { return simd::load(p.c + r * p.c_stride + v * lanes); };
+    if (p.finish == Finish::store) each([&](int r, int v) { return sum[r][v]; });
+    else if (p.finish == Finish::add) each([&](int r, int v) { return c(r, v) + sum[r][v]; });
+    else each([&](int r, int v) { return c(r, v) * simd::load(p.scale + v * lanes) + sum[r][v]; });
+}
+
+template <int rows, int vectors, Order order> void kernel(const Product& p) {
+    Float sum[rows][vectors] = {};
+    // Rows of A hang on every third pointer (base, base + stride, base + 2 * stride are single x86 addresses), which
+    // leaves the accumulators their registers and the loop its counters.
+    constexpr int bases = order == Order::rows ? (rows + 2) / 3 : 1;
+    const float* a[bases];
+    for (int i = 0; i < bases; ++i) a[i] = p.a + 3 * i * p.a_stride;
+    const float* b = p.b;
+    const std::int64_t a_stride = p.a_stride, b_stride = p.b_stride;
+    for (std::int64_t k = 0; k < p.k; ++k) {
+        Float y[vectors];
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; ++v) y[v] = simd::load(b + v * lanes);
+#pragma GCC unroll 14
+        for (int r = 0; r < rows; ++r) {
+            const Float x = simd::set(order == Order::rows ? a[order == Order::rows ? r / 3 : 0][(r % 3) * a_stride] : a[0][r]);
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; ++v) sum[r][v] += x * y[v];
+        }
+        b += b_stride;
+        if constexpr (order == Order::rows) {
+#pragma GCC unroll 5
+            for (int i = 0; i < bases; ++i) ++a[i];
+        } else {
+            a[0] += a_stride;
+        }
+    }
+    finish(p, sum);
+}
+
+template <Order order, int vectors, int... row>
+constexpr std::array<Kernel, sizeof...(row)> kernels(std::integer_sequence<int, row...>) {
+    return {kernel<row + 1, vectors, order>...};
+}
+template <Order order, int vectors>
+constexpr auto table = kernels<order, vectors>(std::make_integer_sequence<int, max_rows>{});
+
+}  // namespace
+
+void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args) {
+    const Cut cut(rows, max_rows);
+    for (std::int64_t i = 0; i < cut.pieces; ++i) {
+        const std::int64_t row = cut.begin(i);
+        const auto height = static_cast<std::size_t>(cut.size(i) - 1);
+        Product p = args;
+        p.a += order == Order::rows ? row * args.a_stride : row;
+        p.c += row * args.c_stride;
+        const Kernel wide = order == Order::rows ? table<Order::rows, 2>[height] : table<Order::columns, 2>[height];
+        std::int64_t column = 0;
+        for (; column + panel <= columns; column += panel) {
+            wide(p);
+            p.b += args.b_panel;
+            p.c += panel;
+            if (p.scale) p.scale += panel;
+        }
+        if (column < columns) (order == Order::rows ? table<Order::rows, 1>[height] : table<Order::columns, 1>[height])(p);
+    }
+}
+
+}  // namespace keel::tile

@@ -1,0 +1,51 @@
+// kernels/matmul_tile.h: the register-blocked heart of every CPU product in float, C = A B on up to 14 x 2 vectors.
+//
+// C is a tile of `rows` rows by one or two vectors; each of its elements is one chain of fused multiply-adds over k,
+// started from zero, whatever the shape of the tile. A is read an element at a time and spread over the lanes, so it may
+// lie in memory either way round and needs no packing; B is read a vector at a time, k after k.
+// What breaks it: reading past a row of B (columns are whole vectors), and sums that depend on the tile's shape.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simd.h"
+
+namespace keel::tile {
+
+// Accumulators, two vectors of B and one spread element of A fill the registers: 14 * 2 + 3 of 32, or 6 * 2 + 3 of 16.
+#if defined(__AVX512F__)
+constexpr int max_rows = 14;
+#else
+constexpr int max_rows = 6;
+#endif
+constexpr int lanes = simd::width;
+constexpr int panel = 2 * lanes;  // columns of a full tile
+
+enum class Order { rows, columns };               // element (r, k) of A is a[r * stride + k], or a[k * stride + r]
+enum class Finish { store, add, scale_add };      // c = sum, c + sum, c * scale[column] + sum
+
+struct Product {
+    const float* a;
+    std::int64_t a_stride;
+    const float* b;               // [k][columns], rows b_stride apart
+    std::int64_t b_stride;
+    std::int64_t b_panel;         // from one panel of B to the next; `panel` where B is a plain matrix
+    float* c;
+    std::int64_t c_stride;
+    std::int64_t k;
+    Finish finish = Finish::store;
+    const float* scale = nullptr;  // [columns], for scale_add
+};
+
+// C [rows, columns] for any number of rows; columns is a multiple of `lanes`.
+void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args);
+
+// The pieces in which `rows` rows are worked: even, none longer than `most`.
+struct Cut {
+    std::int64_t total, pieces;
+    Cut(std::int64_t length, std::int64_t most) : total(length), pieces((length + most - 1) / most) {}
+    std::int64_t begin(std::int64_t i) const { return total * i / pieces; }
+    std::int64_t size(std::int64_t i) const { return begin(i + 1) - begin(i); }
+};
+
+}  // namespace keel::tile

@@ -1,0 +1,175 @@
+// Attention forward and backward against a double reference with a derived bound for every element, over packed documents,
+// windows, caches and grouped heads, with poison in everything that must not be read.
+#include "kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "attention_reference.h"
+#include "kernels/base/error.h"
+
+namespace keel {
+namespace {
+
+using attention_test::Problem;
+using attention_test::Result;
+using attention_test::Mask;
+
+// heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask
+const Problem problems[] = {
+    {1, 1, 16, 1, 0, 0, Mask::causal},      {2, 2, 64, 1, 300, 40, Mask::causal},    {2, 1, 32, 37, 0, 0, Mask::causal},
+    {3, 3, 64, 129, 0, 0, Mask::causal},    {4, 2, 80, 65, 0, 3, Mask::documents},   {8, 1, 96, 33, 0, 0, Mask::window},
+    {6, 2, 48, 50, 131, 0, Mask::window},   {1, 1, 256, 47, 0, 0, Mask::documents},  {2, 2, 128, 97, 0, 0, Mask::singles},
+    {4, 4, 16, 257, 0, 0, Mask::documents}, {7, 7, 24, 31, 5, 2, Mask::causal},      {5, 1, 20, 40, 0, 0, Mask::documents},
+    {8, 2, 64, 2, 200, 0, Mask::window},    {2, 2, 100, 200, 60, 9, Mask::wild},
+};
+
+template <class T> void check_all() {
+    Stream stream(2);
+    for (const Problem& problem : problems) {
+        const Result<T> got = attention_test::run<T>(stream, problem);
+        attention_test::expect_right(problem, got);
+        if (::testing::Test::HasFatalFailure()) return;
+    }
+}
+
+TEST(Attention, ForwardAndBackwardAreRightInFloat) { check_all<float>(); }
+TEST(Attention, ForwardAndBackwardAreRightInBf16) { check_all<bf16>(); }
+
+template <class T> void check_threads() {
+    Stream one(1), two(2), three(3);
+    for (const Problem& problem : {problems[3], problems[5], problems[9], problems[13]}) {
+        const auto expected = attention_test::run<T>(one, problem);
+        EXPECT_TRUE(expected.same_bits(attention_test::run<T>(two, problem))) << problem.text();
+        EXPECT_TRUE(expected.same_bits(attention_test::run<T>(three, problem))) << problem.text();
+    }
+}
+
+TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
+    check_threads<float>();
+    check_threads<bf16>();
+}
+
+// Generation asks one query at a time and must say what training said.
+template <class T> void check_decode() {
+    Stream stream(2);
+    const Problem whole{4, 2, 64, 150, 0, 0, Mask::documents};
+    attention_test::Tensors<T> t(whole);
+    attention_test::Outputs<T> all(whole);
+    attention_forward<T>(stream, t.forward(all));
+    for (const std::int64_t first : {1, 37, 149}) {
+        const std::int64_t count = first == 37 ? 70 : 1;
+        attention_test::Outputs<T> some(whole);
+        AttentionForward<T> args = t.forward(some);
+        std::vector<float> lse(static_cast<std::size_t>(whole.heads * count));
+        args.y = args.y.rows(first, count);
+        args.q = args.q.rows(first, count);
+        args.lse = View<float>(lse.data(), {whole.heads, count});
+        args.lo = args.lo.rows(first, count);
+        args.query_offset = first;
+        attention_forward<T>(stream, args);
+        for (std::int64_t i = first; i < first + count; ++i)
+            EXPECT_EQ(std::memcmp(some.y_view().row(i), all.y_view().row(i), sizeof(T) * static_cast<std::size_t>(whole.heads * whole.head_dim)), 0)
+                << "query " << i << " of a call that began at " << first;
+        for (std::int64_t h = 0; h < whole.heads; ++h)
+            EXPECT_EQ(lse[static_cast<std::size_t>(h * count)], all.lse[static_cast<std::size_t>(h * whole.tokens + first)]);
+    }
+}
+
+TEST(Attention, AQueryHasTheSameBitsAloneAndInABatch) {
+    check_decode<float>();
+    check_decode<bf16>();
+}
+
+template <class T> void check_unseen() {
+    Stream stream(2);
+    Problem p{2, 1, 32, 20, 90, 17, Mask::window};
+    const Result<T> got = attention_test::run<T>(stream, p);
+    // A window of 25 that ends at key 90 begins at 66: before it and behind the last query nothing is seen.
+    for (std::int64_t key = 0; key < p.kv_tokens(); ++key) {
+        const bool seen = key >= 66 && key < 110;
+        for (std::int64_t d = 0; d < p.head_dim; ++d) {
+            const double dk = got.dk(key, d), dv = got.dv(key, d);
+            if (!seen) EXPECT_TRUE(dk == 0 && dv == 0) << "key " << key;
+            else EXPECT_TRUE(dv != 0) << "key " << key;
+        }
+    }
+}
+
+TEST(Attention, KeysThatNoQuerySeesAreNotReadAndGetZeroGradients) {
+    check_unseen<float>();
+    check_unseen<bf16>();
+}
+
+TEST(Attention, ADocumentOfOneTokenCopiesItsValue) {
+    Stream stream(2);
+    const Problem p{2, 2, 64, 40, 0, 0, Mask::singles};
+    attention_test::Tensors<float> t(p);
+    attention_test::Outputs<float> out(p);
+    attention_forward<float>(stream, t.forward(out));
+    for (std::int64_t i = 0; i < p.tokens; ++i)
+        for (std::int64_t d = 0; d < 128; ++d) EXPECT_EQ(out.y_view().row(i)[d], t.v_view().row(i)[d]) << i << ", " << d;
+}
+
+TEST(Attention, ScoresFarApartDoNotOverflow) {
+    Stream stream(1);
+    const Problem p{1, 1, 16, 64, 0, 0, Mask::causal};
+    attention_test::Tensors<float> t(p);
+    for (std::int64_t i = 0; i < p.tokens; ++i)
+        for (std::int64_t d = 0; d < 16; ++d) t.q_view().row(i)[d] *= 1e4f;
+    attention_test::Outputs<float> out(p);
+    attention_forward<float>(stream, t.forward(out));
+    for (std::int64_t i = 0; i < p.tokens; ++i)
+        for (std::int64_t d = 0; d < 16; ++d) EXPECT_LE(std::abs(out.y_view().row(i)[d]), 1.0f);
+}
+
+template <class Change> std::string message(Change change) {
+    Stream stream(1);
+    const Problem p{4, 2, 16, 8, 0, 0, Mask::causal};
+    attention_test::Tensors<float> t(p);
+    attention_test::Outputs<float> out(p);
+    AttentionForward<float> args = t.forward(out);
+    change(args, t);
+    try {
+        attention_forward<float>(stream, args);
+    } catch (const Error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+TEST(Attention, AMaskBeyondTheQueryIsRefusedWithItsPlace) {
+    EXPECT_EQ(message([](auto&, auto& t) { t.lo[5] = 6; }), "attention_forward: lo[5] is 6; query 5 is at key 5, so it must be in 0…5");
+    EXPECT_EQ(message([](auto&, auto& t) { t.lo[0] = -1; }), "attention_forward: lo[0] is -1; query 0 is at key 0, so it must be in 0…0");
+}
+
+TEST(Attention, ShapesThatDisagreeAreRefusedWithTheNumbers) {
+    EXPECT_EQ(message([](auto& a, auto&) { a.query_offset = 1; }),
+              "attention_forward: 8 keys, but the last query is at 8; k and v must reach query_offset + tokens");
+    EXPECT_EQ(message([](auto& a, auto&) { a.head_dim = 24; }),
+              "attention_forward: rows of q and k hold 64 and 32 elements; both must be heads times head_dim 24");
+    EXPECT_EQ(message([](auto& a, auto&) { a.v = a.v.columns(0, 16); }), "attention_forward: v is [8, 16], but must be [8, 32]");
+    EXPECT_EQ(message([](auto& a, auto&) { a.q = a.q.columns(0, 48); a.y = a.y.columns(0, 48); }),
+              "attention_forward: 3 heads cannot share 2 kv heads; heads must be a multiple of kv heads");
+}
+
+TEST(Attention, BackwardWithTooLittleScratchSaysHowMuchItNeeds) {
+    Stream stream(1);
+    const Problem p{4, 2, 16, 8, 0, 0, Mask::causal};
+    attention_test::Tensors<float> t(p);
+    attention_test::Outputs<float> out(p);
+    AttentionBackward<float> args = t.backward(out);
+    args.scratch = args.scratch.rows(0, 8);
+    try {
+        attention_backward<float>(stream, args);
+        FAIL() << "8 bytes of scratch were taken";
+    } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find("scratch has 8 bytes, but " + std::to_string(attention_scratch_bytes(8, 4, 8, 2, 16))),
+                  std::string::npos) << e.what();
+    }
+}
+
+}  // namespace
+}  // namespace keel
