@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <sstream>
 #include <toml++/toml.h>
 #include <type_traits>
@@ -13,6 +12,7 @@
 #include "engine/config_names.h"
 #include "engine/presets.h"
 #include "kernels/base/error.h"
+#include "kernels/base/file.h"
 
 namespace keel {
 namespace {
@@ -206,16 +206,6 @@ template <class T> std::string text_of(const std::vector<T>& values) {
     return out + "]";
 }
 
-std::string read_text(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    std::ostringstream text;
-    if (!in || !(text << in.rdbuf())) {
-        if (in && in.peek() == std::ifstream::traits_type::eof()) return "";
-        fail_usage("--config ", path, ": the file cannot be read; check the path");
-    }
-    return text.str();
-}
-
 }  // namespace
 
 std::vector<std::string> setting_names() {
@@ -246,7 +236,7 @@ Config from_toml(std::string_view text, std::string_view name) {
 }
 
 Config read_config(const std::string& path, const std::vector<Assignment>& flags) {
-    const toml::table document = path.empty() ? toml::table() : parse_toml(read_text(path), path);
+    const toml::table document = path.empty() ? toml::table() : parse_toml(read_file(path), path);
     std::string preset = preset_of(document);
     for (const Assignment& flag : flags)
         if (flag.key == "model.preset" && flag.values.size() == 1) preset = flag.values[0];

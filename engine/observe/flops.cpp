@@ -10,10 +10,4 @@ Flops::Flops(const ModelSection& m) {
     per_square = 6.0 * static_cast<double>(m.layers) * static_cast<double>(q);  // 3 * 2 * (q + q) / 2
 }
 
-std::int64_t sum_of_squares(std::span<const std::int32_t> lo) {
-    std::int64_t sum = 0;
-    for (std::size_t i = 0; i < lo.size(); ++i) sum += 2 * (static_cast<std::int64_t>(i) - lo[i]) + 1;
-    return sum;
-}
-
 }  // namespace keel

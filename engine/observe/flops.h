@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "engine/config.h"
 #include "engine/progress.h"
@@ -32,9 +31,5 @@ struct Flops {
     // Per token of a document of `length` tokens.
     double at_length(std::int64_t length) const { return per_token + per_square * static_cast<double>(length); }
 };
-
-// ΣL² from the interval mask, where lo[i] is the first position of token i's document: a document of L tokens gives
-// 1 + 3 + … + (2L - 1) = L². `lo` must not be narrowed by a sliding window.
-std::int64_t sum_of_squares(std::span<const std::int32_t> lo);
 
 }  // namespace keel

@@ -1,0 +1,34 @@
+// engine/observe/chart.h: a line chart as inline SVG. Colours come from the page's CSS (classes line, faint, dot, grid,
+// tick), so that light and dark need one drawing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace keel {
+
+struct Point {
+    double x, y;
+};
+
+struct Chart {
+    std::string title{}, x_label{};
+    std::string y_format = "%.3g";
+    std::vector<Point> line{};   // drawn as it is, if few points; else as a faint line under a smoothed one
+    std::vector<Point> dots{};   // marked one by one, for example evaluations
+    bool from_zero = false;    // the y axis starts at 0
+};
+
+// Points that are not finite are left out. No finite point at all: a line of text instead of a chart.
+std::string svg_chart(const Chart& chart);
+
+// At most `limit` points, each the mean of its neighbours in x order.
+std::vector<Point> thin_out(const std::vector<Point>& points, std::size_t limit);
+
+// Bounds and step of an axis with 3 to 7 round numbers that covers [low, high].
+struct Axis {
+    double low, high, step;
+};
+Axis round_axis(double low, double high);
+
+}  // namespace keel

@@ -1,0 +1,212 @@
+#include "engine/observe/observe.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "engine/config_io.h"
+#include "engine/observe/json_line.h"
+#include "engine/observe/report.h"
+#include "kernels/base/error.h"
+
+namespace keel {
+namespace {
+
+constexpr double forget = 0.95;      // per step, of the rate behind "left"
+constexpr double bar_seconds = 0.1;  // a bar that is drawn more often costs more than it tells
+
+double training_seconds(const Ledger& ledger) { return ledger.seconds(Phase::step) + ledger.seconds(Phase::data_wait); }
+
+double unix_time() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0.0; }
+
+}  // namespace
+
+Observe::Observe(const Config& config, const RunFacts& facts, Ledger& ledger)
+    : config_(config),
+      facts_(facts),
+      ledger_(ledger),
+      flops_(config.model),
+      dir_(config.run.dir),
+      log_buffer_(1 << 16),
+      bar_(isatty(STDERR_FILENO) == 1),
+      log_interval_(std::max<std::int64_t>(config.train.log_interval, 1)) {
+    const auto path = dir_ / "log.jsonl";
+    log_ = std::fopen(path.c_str(), "a");
+    if (!log_) fail("log: ", path.string(), " cannot be opened: ", std::strerror(errno), "; check --run.dir");
+    std::setvbuf(log_, log_buffer_.data(), _IOFBF, log_buffer_.size());
+}
+
+Observe::~Observe() {
+    clear_bar();
+    if (log_) std::fclose(log_);
+}
+
+void Observe::start(const Progress& progress) {
+    logged_ = progress;
+    logged_seconds_ = recorded_seconds_ = training_seconds(ledger_);
+    std::printf("run %s parameters %lld dtype %s threads %d steps %lld samples %lld planned_bytes %lld config %s\n",
+                dir_.c_str(), static_cast<long long>(facts_.parameters), config_.model.dtype.c_str(), facts_.threads,
+                static_cast<long long>(facts_.total_steps), static_cast<long long>(facts_.total_samples),
+                static_cast<long long>(facts_.planned_bytes), config_hash(config_).c_str());
+    std::fflush(stdout);  // and stdio has its buffer before the first step
+    write_json(JsonLine("start")
+                   .number("time", unix_time())
+                   .count("step", progress.steps)
+                   .count("samples", progress.samples)
+                   .count("parameters", facts_.parameters)
+                   .text("dtype", config_.model.dtype)
+                   .count("threads", facts_.threads)
+                   .count("planned_bytes", facts_.planned_bytes)
+                   .number("matmul_peak", facts_.matmul_peak)
+                   .count("total_steps", facts_.total_steps)
+                   .count("total_samples", facts_.total_samples)
+                   .text("config_hash", config_hash(config_))
+                   .text("version", KEEL_VERSION)
+                   .finish());
+}
+
+void Observe::record(const Progress& progress, const StepPlan& plan, const StepResult& step) {
+    const double now = training_seconds(ledger_), seconds = now - recorded_seconds_;
+    recorded_seconds_ = now;
+    rate_samples_ = forget * rate_samples_ + static_cast<double>(plan.samples);
+    rate_seconds_ = forget * rate_seconds_ + seconds;
+    const double left = rate_samples_ > 0 && rate_seconds_ > 0
+                            ? static_cast<double>(std::max<std::int64_t>(facts_.total_samples - progress.samples, 0)) *
+                                  rate_seconds_ / rate_samples_
+                            : -1.0;
+    const double flops = flops_.of(step), flops_rate = rate(flops, seconds);
+    JsonLine json("step");
+    json.count("step", progress.steps)
+        .count("samples", progress.samples)
+        .count("tokens", progress.tokens)
+        .number("loss", step.loss.mean())
+        .count("loss_tokens", step.loss.count)
+        .number("grad_norm", step.grad_norm)
+        .number("lr", plan.lr)
+        .boolean("applied", step.applied)
+        .count("batch", plan.samples)
+        .number("seconds", seconds)
+        .number("tokens_per_second", rate(static_cast<double>(step.tokens), seconds))
+        .number("flops", flops)
+        .number("flops_per_second", flops_rate)
+        .number("wall_seconds", ledger_.wall_seconds());
+    if (facts_.matmul_peak > 0) json.number("peak_percent", 100 * flops_rate / facts_.matmul_peak);
+    write_json(json.finish());
+
+    interval_loss_.add(step.loss);
+    const bool last = progress.samples >= facts_.total_samples;
+    if (progress.steps % log_interval_ == 0 || last) {
+        const double interval = now - logged_seconds_;
+        const Progress& before = logged_;
+        char text[log_line_size];
+        format_step(text, {.step = progress.steps,
+                           .total_steps = facts_.total_steps,
+                           .progress_percent = 100 * rate(static_cast<double>(progress.samples),
+                                                          static_cast<double>(facts_.total_samples)),
+                           .loss = interval_loss_.mean(),
+                           .grad_norm = step.grad_norm,
+                           .lr = plan.lr,
+                           .tokens_per_second = rate(static_cast<double>(progress.tokens - before.tokens), interval),
+                           .flops_per_second = rate(flops_.of(progress.tokens - before.tokens,
+                                                              progress.tokens_squared - before.tokens_squared), interval),
+                           .peak = facts_.matmul_peak,
+                           .seconds_left = left,
+                           .skipped = progress.skipped});
+        show_line(text);
+        logged_ = progress;
+        logged_seconds_ = now;
+        interval_loss_ = {};
+    }
+    draw_bar(progress, step.loss.mean(), left);
+}
+
+void Observe::record_eval(const Progress& progress, const EvalResult& eval) {
+    JsonLine json("eval");
+    json.count("step", progress.steps)
+        .count("samples", progress.samples)
+        .number("loss", eval.loss.mean())
+        .number("perplexity", eval.perplexity())
+        .count("tokens", eval.loss.count)
+        .number("seconds", eval.seconds);
+    if (eval.bytes > 0) json.count("bytes", eval.bytes).number("bits_per_byte", eval.bits_per_byte());
+    write_json(json.finish());
+    char text[log_line_size];
+    format_eval(text, progress.steps, eval);
+    show_line(text);
+}
+
+void Observe::record_save(const Progress& progress, const char* path, double seconds) {
+    write_json(JsonLine("save")
+                   .count("step", progress.steps)
+                   .count("samples", progress.samples)
+                   .text("path", path)
+                   .number("seconds", seconds)
+                   .finish());
+}
+
+std::filesystem::path Observe::finish(const Progress& progress, const char* why, const std::string& sample) {
+    clear_bar();
+    JsonLine json("end");
+    json.text("why", why).number("time", unix_time()).count("step", progress.steps).count("samples", progress.samples);
+    for (std::size_t i = 0; i < phase_count; ++i) {
+        const auto phase = static_cast<Phase>(i);
+        json.number(name(phase), ledger_.seconds(phase));
+    }
+    write_json(json.number("wall_seconds", ledger_.wall_seconds()).finish());
+    const auto path = dir_ / "report.html";
+    write_report(path, dir_ / "log.jsonl",
+                 {.config = config_,
+                  .parameters = facts_.parameters,
+                  .matmul_peak = facts_.matmul_peak,
+                  .planned_bytes = facts_.planned_bytes,
+                  .memory_table = facts_.memory_table,
+                  .threads = facts_.threads,
+                  .sample = sample});
+    return path;
+}
+
+// A log that cannot be written is told once and does not stop a run.
+void Observe::write_json(const char* line) {
+    if (log_failed_) return;
+    if (std::fputs(line, log_) >= 0 && std::fflush(log_) == 0) return;
+    log_failed_ = true;
+    clear_bar();
+    std::fprintf(stderr, "keel: warning: %s/log.jsonl: %s; the run goes on without its log\n", dir_.c_str(),
+                 std::strerror(errno));
+}
+
+void Observe::show_line(const char* line) {
+    clear_bar();
+    std::fputs(line, stdout);
+    std::fflush(stdout);
+}
+
+void Observe::draw_bar(const Progress& progress, double loss, double seconds_left) {
+    if (!bar_) return;
+    const double now = ledger_.wall_seconds();
+    if (bar_shown_ && now - bar_drawn_ < bar_seconds) return;
+    bar_drawn_ = now;
+    bar_shown_ = true;
+    constexpr int width = 30;
+    const double share = std::clamp(rate(static_cast<double>(progress.samples),
+                                         static_cast<double>(facts_.total_samples)), 0.0, 1.0);
+    char cells[width + 1];
+    for (int i = 0; i < width; ++i) cells[i] = i < static_cast<int>(share * width) ? '#' : '.';
+    cells[width] = '\0';
+    std::fprintf(stderr, "\r[%s] %s %%  loss %s  left %s \033[K", cells, number_text("%.1f", 100 * share).text,
+                 number_text("%.3f", loss).text, duration_text(seconds_left).text);
+}
+
+void Observe::clear_bar() {
+    if (bar_shown_) std::fputs("\r\033[K", stderr);
+    bar_shown_ = false;
+}
+
+}  // namespace keel

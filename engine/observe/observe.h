@@ -1,0 +1,81 @@
+// engine/observe/observe.h: what a run tells: one line per step, one JSON record per step, a progress bar, a report.
+//
+//     Observe observe(config, {.parameters = n, .matmul_peak = flops_per_s, …}, ledger);
+//     observe.start(progress);                        // once, before the first step: also after a resume
+//     observe.record(progress, plan, step);           // after progress.advance, every step
+//     observe.record_eval(progress, eval);
+//     observe.record_save(progress, path, seconds);   // when a checkpoint has been announced
+//     observe.finish(progress, schedule.done(…), …);  // closes the log and writes report.html
+//
+// The log line (log_line.h) goes to stdout, the bar to stderr if that is a terminal. RUN/log.jsonl is appended to and can
+// be read while the run goes on: every record is written out as a whole line. Seconds come from the Ledger: the time of a
+// step is its share of Phase::step and Phase::data_wait; evaluation and checkpoints are not throughput.
+// After the constructor nothing here allocates but finish().
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/observe/flops.h"
+#include "engine/observe/ledger.h"
+#include "engine/observe/log_line.h"
+#include "engine/progress.h"
+
+namespace keel {
+
+// What a run knows about itself before its first step.
+struct RunFacts {
+    std::int64_t parameters = 0;
+    double matmul_peak = 0;          // FLOP/s this machine reached in a large product of config.model.dtype; 0: not measured
+    std::int64_t planned_bytes = 0;  // the memory plan's peak
+    std::string memory_table;        // MemoryPlan::table(), for the report
+    std::int64_t total_samples = 0, total_steps = 0;  // of the whole run (Schedule)
+    int threads = 1;
+};
+
+class Observe {
+public:
+    // Opens RUN/log.jsonl (config.run.dir must exist). `ledger` must outlive it.
+    Observe(const Config& config, const RunFacts& facts, Ledger& ledger);
+    ~Observe();
+    Observe(const Observe&) = delete;
+    Observe& operator=(const Observe&) = delete;
+
+    void start(const Progress& progress);
+    void record(const Progress& progress, const StepPlan& plan, const StepResult& step);
+    void record_eval(const Progress& progress, const EvalResult& eval);
+    void record_save(const Progress& progress, const char* path, double seconds);
+    // `why`: "done", "signal", … `sample`: text the model wrote, or empty. Returns where the report lies.
+    std::filesystem::path finish(const Progress& progress, const char* why, const std::string& sample);
+
+private:
+    void write_json(const char* line);
+    void show_line(const char* line);
+    void draw_bar(const Progress& progress, double loss, double seconds_left);
+    void clear_bar();
+
+    Config config_;
+    RunFacts facts_;
+    Ledger& ledger_;
+    Flops flops_;
+    std::filesystem::path dir_;
+    std::FILE* log_ = nullptr;
+    std::vector<char> log_buffer_;
+    bool bar_ = false, bar_shown_ = false;
+    bool log_failed_ = false;
+    std::int64_t log_interval_;
+
+    // Since the last log line.
+    Progress logged_;
+    double logged_seconds_ = 0;      // Phase::step + Phase::data_wait, then
+    double recorded_seconds_ = 0;    // the same at the last record
+    LossSum interval_loss_;
+    double bar_drawn_ = -1;          // wall seconds
+    double rate_samples_ = 0, rate_seconds_ = 0;  // recent steps, older ones fading; for the time left
+};
+
+}  // namespace keel
