@@ -1,0 +1,101 @@
+// cli/bench.cpp: `keel bench`: this machine's ceilings, and how much of them the ops and whole steps of training reach.
+
+#include <CLI/App.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "engine/bench/bench.h"
+#include "engine/memory/plan.h"
+#include "kernels/matmul.h"
+
+namespace keel {
+namespace {
+
+struct BenchOptions {
+    std::vector<std::string> cases{"a", "b", "c"}, dtypes{"f32", "bf16"};
+    std::int64_t threads = 0;
+    int rounds = 7;
+    bool ops = false, lengths = false;
+};
+
+void print_step(const bench::Case& c, const bench::StepTime& t, const bench::Peaks& peaks) {
+    const double peak = peaks.matmul(c.config.model.dtype);
+    std::printf("%-7s %-5s %10.1f %10.1f %10.0f %10.1f %8.1f %% %8.1f %%  %s\n", c.name.c_str(), c.config.model.dtype.c_str(),
+                1e3 * t.seconds.median_s, 1e3 * t.seconds.best_s, t.tokens / t.seconds.median_s,
+                t.flops / t.seconds.median_s / 1e9, 100 * t.flops / t.seconds.median_s / peak,
+                100 * t.flops / t.seconds.best_s / peak, human_bytes(t.arena_bytes).c_str());
+    std::fflush(stdout);
+}
+
+void print_ops(const bench::Case& c, const std::vector<bench::OpTime>& ops, const bench::Peaks& peaks) {
+    double total = 0;
+    for (const auto& op : ops) total += op.calls * op.seconds.median_s;
+    std::printf("\nops of step %s %s, one at a time; the shares add up to 100 %%\n", c.name.c_str(), c.config.model.dtype.c_str());
+    std::printf("  %-24s %7s %11s %8s %12s %12s\n", "op", "calls", "ms a step", "share", "% of matmul", "% of copy");
+    for (const auto& op : ops) {
+        const double seconds = op.seconds.median_s;
+        std::printf("  %-24s %7.1f %11.3f %6.1f %%", op.name.c_str(), op.calls, 1e3 * op.calls * seconds, 100 * op.calls * seconds / total);
+        if (op.flops > 0) std::printf(" %12.1f", 100 * op.flops / seconds / peaks.matmul(c.config.model.dtype));
+        else std::printf(" %12s", "");
+        if (op.bytes > 0) std::printf(" %12.1f", 100 * op.bytes / seconds / peaks.copy);
+        std::printf("\n");
+    }
+    std::printf("  %-24s %7s %11.3f\n\n", "sum", "", 1e3 * total);
+    std::fflush(stdout);
+}
+
+void run_bench(const BenchOptions& o) {
+    for (const auto& dtype : o.dtypes)
+        if (dtype != "f32" && dtype != "bf16") fail_usage("--dtype is \"" + dtype + "\"; it can be f32 or bf16");
+    if (o.rounds < 1) fail_usage("--rounds is ", o.rounds, "; give a positive number");
+    for (const auto& name : o.cases) bench::standard_case(name, "f32");
+    Stream stream(static_cast<int>(o.threads));
+    const bench::Peaks peaks = bench::measure_peaks(stream);
+    std::printf("%d threads; matmul by %s (f32), %s (bf16)\n", stream.threads(), matmul_isa<float>(), matmul_isa<bf16>());
+    std::printf("fma f32 peak      %8.1f GFLOP/s   registers only\n", peaks.fma_f32 / 1e9);
+    std::printf("matmul f32 peak   %8.1f GFLOP/s   best of n = 512, 1024, 2048; %.1f %% of fma\n", peaks.matmul_f32 / 1e9,
+                100 * peaks.matmul_f32 / peaks.fma_f32);
+    std::printf("matmul bf16 peak  %8.1f GFLOP/s\n", peaks.matmul_bf16 / 1e9);
+    std::printf("copy peak         %8.1f GB/s      read plus written, 256 MiB\n\n", peaks.copy / 1e9);
+    std::printf("whole steps: forward, backward, norm, AdamW; useful FLOPs only (causal half of attention, no recompute)\n");
+    std::printf("%-7s %-5s %10s %10s %10s %10s %10s %10s  %s\n", "case", "dtype", "median ms", "best ms", "tokens/s", "GFLOP/s",
+                "of matmul", "best", "arena");
+    for (const auto& dtype : o.dtypes)
+        for (const auto& name : o.cases) {
+            const bench::Case c = bench::standard_case(name, dtype);
+            print_step(c, bench::measure_step(stream, c, o.rounds), peaks);
+        }
+    if (o.lengths)
+        for (const auto& dtype : o.dtypes)
+            for (const std::int64_t seq_len : {256, 512, 1024, 2048, 4096}) {
+                const bench::Case c = bench::length_case(seq_len, dtype);
+                const bench::StepTime t = bench::measure_step(stream, c, std::min(o.rounds, 3));
+                print_step(c, t, peaks);
+                std::printf("        attention is %.1f %% of the FLOPs\n", 100 * t.attention_flops / t.flops);
+            }
+    if (o.ops)
+        for (const auto& dtype : o.dtypes)
+            for (const auto& name : o.cases) {
+                const bench::Case c = bench::standard_case(name, dtype);
+                print_ops(c, bench::measure_ops(stream, c, o.rounds), peaks);
+            }
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("bench", "measure this machine's ceilings and how much of them training reaches");
+    auto o = std::make_shared<BenchOptions>();
+    command->add_option("--case", o->cases, "whole steps to measure: a (d=288, T=256), b (d=512, T=512), c (d=768, T=1024)")->capture_default_str();
+    command->add_option("--dtype", o->dtypes, "f32, bf16 or both")->capture_default_str();
+    command->add_option("--threads", o->threads, "threads that compute; 0 takes every processor");
+    command->add_option("--rounds", o->rounds, "how often each is measured; the median is shown, and the best")->capture_default_str();
+    command->add_flag("--ops", o->ops, "also every op of each step, one at a time");
+    command->add_flag("--lengths", o->lengths, "also steps of 4096 tokens with T = 256 … 4096");
+    command->callback([o] { run_bench(*o); });
+}
+
+}  // namespace keel

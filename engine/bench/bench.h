@@ -1,0 +1,62 @@
+// engine/bench/bench.h: what `keel bench` measures: the machine's ceilings, the ops of a step, and whole steps as a share.
+//
+// Contenders are measured in turns within one run, so that a neighbour on the machine slows all of them; each number is
+// the median, with the best beside it. Inputs are random, never zeros. FLOPs are useful work only (observe/flops.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/config.h"
+#include "kernels/base/stream.h"
+
+namespace keel::bench {
+
+struct Sample {
+    double median_s = 0, best_s = 0;
+};
+
+// Calls every body in turn, `rounds` times after one turn to warm up.
+std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, int rounds);
+
+struct Peaks {
+    double fma_f32 = 0;                     // FLOP/s of fused multiply-adds on registers: what no product can pass
+    double matmul_f32 = 0, matmul_bf16 = 0; // FLOP/s, the best over large products
+    double copy = 0;                        // bytes/s, read plus written, far past the caches
+    double matmul(const std::string& dtype) const { return dtype == "f32" ? matmul_f32 : matmul_bf16; }
+};
+Peaks measure_peaks(Stream& stream);
+
+// One of the shapes that a step is judged on.
+struct Case {
+    std::string name;  // "a"
+    Config config;     // resolved; one micro-batch is the whole step
+};
+// a: d=288 L=6 H=6 ffn=768 V=512 T=256 B=8; b: d=512 L=8 H=8 ffn=1376 V=8192 T=512 B=4;
+// c: d=768 L=12 H=12 ffn=2048 V=32000 T=1024 B=1. Untied head, every row one document.
+Case standard_case(const std::string& name, const std::string& dtype);
+// Configuration b's model with `seq_len` tokens in a row, 4096 tokens a step: what attention costs as T grows.
+Case length_case(std::int64_t seq_len, const std::string& dtype);
+
+struct StepTime {
+    Sample seconds;
+    double flops = 0;            // useful, of one step
+    double tokens = 0;
+    double attention_flops = 0;  // part of flops
+    std::int64_t arena_bytes = 0;
+};
+// Whole steps: zero gradients, forward, backward, norm, clip, AdamW.
+StepTime measure_step(Stream& stream, const Case& c, int rounds);
+
+// One op at the shapes of a case, times how often a step calls it.
+struct OpTime {
+    std::string name;
+    double calls = 0;
+    Sample seconds;             // of one call
+    double flops = 0, bytes = 0;  // useful, of one call; 0 where not meaningful
+};
+std::vector<OpTime> measure_ops(Stream& stream, const Case& c, int rounds);
+
+}  // namespace keel::bench

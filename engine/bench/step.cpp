@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <vector>
+
+#include "engine/bench/bench.h"
+#include "engine/config_check.h"
+#include "engine/model/model.h"
+#include "engine/observe/flops.h"
+#include "kernels/base/random.h"
+
+namespace keel::bench {
+namespace {
+
+// Rows of random tokens, each row one document.
+struct RandomBatch {
+    std::vector<std::int32_t> ids, labels, positions, lo;
+
+    explicit RandomBatch(const Config& c) {
+        const Random random(7, Purpose::test, "bench tokens");
+        const std::int64_t n = c.train.micro_batch * c.data.seq_len;
+        const auto draw = [&](std::int64_t i) {
+            return static_cast<std::int32_t>(random.uniform(static_cast<std::uint64_t>(i)) * static_cast<double>(c.model.vocab));
+        };
+        for (std::int64_t i = 0; i < n; ++i) {
+            const std::int64_t begin = i / c.data.seq_len * c.data.seq_len;
+            ids.push_back(draw(i));
+            labels.push_back(draw(i + 1));
+            positions.push_back(static_cast<std::int32_t>(i - begin));
+            lo.push_back(static_cast<std::int32_t>(begin));
+        }
+    }
+    Batch batch() const {
+        const auto view = [](const std::vector<std::int32_t>& x) {
+            return View<const std::int32_t>(x.data(), {static_cast<std::int64_t>(x.size())});
+        };
+        return {.ids = view(ids), .labels = view(labels), .positions = view(positions), .lo = view(lo),
+                .loss_tokens = static_cast<std::int64_t>(ids.size()), .sum_len = 0, .sum_len_sq = 0, .first_sample = 0, .count = 0};
+    }
+};
+
+Case make_case(std::string name, const std::string& dtype, std::int64_t hidden, std::int64_t layers, std::int64_t heads,
+               std::int64_t ffn, std::int64_t vocab, std::int64_t seq_len, std::int64_t batch) {
+    Config c;
+    c.model.dtype = dtype;
+    c.model.vocab = vocab, c.model.hidden = hidden, c.model.layers = layers, c.model.heads = heads, c.model.ffn = ffn;
+    c.data.seq_len = seq_len;
+    c.train.micro_batch = c.train.global_batch = batch;
+    c.train.steps = 1;
+    resolve_model(c.model);
+    return {std::move(name), c};
+}
+
+}  // namespace
+
+Case standard_case(const std::string& name, const std::string& dtype) {
+    if (name == "a") return make_case(name, dtype, 288, 6, 6, 768, 512, 256, 8);
+    if (name == "b") return make_case(name, dtype, 512, 8, 8, 1376, 8192, 512, 4);
+    if (name == "c") return make_case(name, dtype, 768, 12, 12, 2048, 32000, 1024, 1);
+    fail_usage("--case is \"" + name + "\"; it can be a, b or c");
+}
+
+Case length_case(std::int64_t seq_len, const std::string& dtype) {
+    return make_case("T=" + std::to_string(seq_len), dtype, 512, 8, 8, 1376, 8192, seq_len, 4096 / seq_len);
+}
+
+StepTime measure_step(Stream& stream, const Case& c, int rounds) {
+    const auto model = make_model(c.config, stream, training_use(c.config));
+    model->init(1);
+    const RandomBatch data(c.config);
+    const Batch batch = data.batch();
+    const auto tokens = static_cast<double>(data.ids.size());
+    std::int64_t step = 0;
+    const auto body = [&] {
+        model->zero_grads();
+        model->train_micro_batch(batch);
+        const double norm = model->grad_norm() / tokens;
+        model->update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
+                       .grad_scale = static_cast<float>(std::min(1.0, 1.0 / norm) / tokens), .step = ++step});
+    };
+    StepTime out;
+    out.seconds = measure({body}, rounds)[0];
+    const Flops flops(c.config.model);
+    const std::int64_t rows = c.config.train.micro_batch, length = c.config.data.seq_len;
+    out.tokens = tokens;
+    out.flops = flops.of(rows * length, rows * length * length);
+    out.attention_flops = flops.of(0, rows * length * length);
+    out.arena_bytes = model->plan().peak_bytes();
+    return out;
+}
+
+}  // namespace keel::bench

@@ -1,0 +1,118 @@
+// Nothing is allocated in a step: every heap allocation of the process, on every thread, is counted over ten steps.
+// malloc and its kin are replaced in this binary, so what libraries allocate counts too.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <fstream>
+
+#include "engine/run.h"
+#include "engine/train.h"
+#include "tests/engine/tiny.h"
+
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+}
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+extern "C" {
+void* malloc(std::size_t n) {
+    allocations.fetch_add(1);
+    return __libc_malloc(n);
+}
+void* calloc(std::size_t n, std::size_t size) {
+    allocations.fetch_add(1);
+    return __libc_calloc(n, size);
+}
+void* realloc(void* p, std::size_t n) {
+    allocations.fetch_add(1);
+    return __libc_realloc(p, n);
+}
+void* memalign(std::size_t alignment, std::size_t n) {
+    allocations.fetch_add(1);
+    return __libc_memalign(alignment, n);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t n) { return memalign(alignment, n); }
+int posix_memalign(void** p, std::size_t alignment, std::size_t n) {
+    *p = memalign(alignment, n);
+    return *p ? 0 : 12;
+}
+}
+
+namespace keel {
+namespace {
+
+std::int64_t resident_bytes() {
+    std::ifstream statm("/proc/self/statm");
+    std::int64_t total = 0, resident = 0;
+    statm >> total >> resident;
+    return resident * 4096;
+}
+
+TEST(Step, AllocatesNothingOnAnyThread) {
+    test::TempDir dir;
+    test::write_token_file(dir.path() / "a.tok", 61, 4000, 1);
+    for (const char* dtype : {"f32", "bf16"})
+        for (const char* policy : {"none", "block"}) {
+            Config config = test::tiny_config(dtype);
+            config.model.qk_norm = config.model.qkv_bias = true;
+            config.memory.recompute = policy;
+            config.data.train = {(dir.path() / "a.tok").string()};
+            config.data.split = {0.8, 0.2, 0};
+            config.run.dir = (dir.path() / (std::string(dtype) + policy)).string();
+            config.run.threads = 2;
+            Run run(config);
+            run.observe->start(run.progress);
+            const auto step = [&] {
+                const StepPlan plan = run.schedule.at(run.progress);
+                const StepResult result = train_step(run, plan);
+                run.progress.advance(plan, result);
+                run.observe->record(run.progress, plan, result);
+                run.watch.decide(false, false);
+            };
+            step();
+            const long before = allocations.load();
+            for (int i = 0; i < 10; ++i) step();
+            EXPECT_EQ(allocations.load() - before, 0) << dtype << " " << policy;
+            evaluate(run);
+            const long before_eval = allocations.load();
+            evaluate(run);
+            EXPECT_EQ(allocations.load() - before_eval, 0) << dtype << " " << policy;
+        }
+}
+
+// The counter counts: without this the test above could pass by counting nothing.
+TEST(Step, AllocationsAreCounted) {
+    const long before = allocations.load();
+    auto* p = new int(1);
+    EXPECT_GT(allocations.load(), before);
+    delete p;
+}
+
+// The process holds the arena, and beside it 4 MiB per thread of workspace and what the program and its libraries need.
+TEST(Step, ProcessMemoryStaysWithinAMarginOfThePlan) {
+    test::TempDir dir;
+    test::write_token_file(dir.path() / "a.tok", 61, 200000, 1);
+    Config config = test::tiny_config("bf16");
+    config.model.hidden = 256, config.model.head_dim = 64, config.model.ffn = 1024, config.model.layers = 8;
+    config.data.seq_len = 1024;
+    config.train.steps = 2;
+    config.data.train = {(dir.path() / "a.tok").string()};
+    config.run.dir = (dir.path() / "run").string();
+    const std::int64_t before = resident_bytes();
+    Run run(config);
+    for (int i = 0; i < 2; ++i) train_step(run, run.schedule.at(run.progress));
+    const std::int64_t grown = resident_bytes() - before, planned = run.model->plan().peak_bytes();
+    const std::int64_t beside = run.stream.threads() * run.stream.workspace_bytes() + (16 << 20);
+    EXPECT_LE(grown, planned + beside) << "planned " << planned;
+    EXPECT_GE(grown, planned - (4 << 20)) << "the arena is touched whole";
+}
+
+}  // namespace
+}  // namespace keel

@@ -1,0 +1,203 @@
+// A run as a whole: stop and resume, what a resumed run may change, allocations in a step.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "engine/resume.h"
+#include "engine/run.h"
+#include "engine/state.h"
+#include "engine/train.h"
+#include "tests/engine/tiny.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunTest : public testing::Test {
+protected:
+    RunTest() {
+        test::write_token_file(dir.path() / "a.tok", 61, 1500, 1);
+        test::write_token_file(dir.path() / "b.tok", 61, 900, 2);
+    }
+    Config config(const std::string& name, const std::string& dtype = "f32") const {
+        Config c = test::tiny_config(dtype);
+        c.run.dir = (dir.path() / name).string();
+        c.run.threads = 2;
+        c.data.train = {(dir.path() / "a.tok").string()};
+        return c;
+    }
+    test::TempDir dir;
+};
+
+struct Curve {
+    std::vector<double> losses;
+    std::vector<float> weights, moments;
+    bool operator==(const Curve&) const = default;
+};
+
+void go(Run& run, Curve& curve, int steps) {
+    for (int i = 0; i < steps; ++i) {
+        const StepPlan plan = run.schedule.at(run.progress);
+        const StepResult step = train_step(run, plan);
+        run.progress.advance(plan, step);
+        curve.losses.push_back(step.loss.mean());
+    }
+    const auto copy = [](View<float> x) { return std::vector<float>(x.data(), x.data() + x.size()); };
+    curve.weights = copy(run.model->master());
+    curve.moments = copy(run.model->second_moment());
+}
+
+TEST_F(RunTest, TenStepsResumedForTenMoreAreTwentySteps) {
+    // 1500 tokens are 62 samples: twenty steps of four cross an epoch's border. The second run is inside of a batch ramp,
+    // the third draws from a blend; bf16 keeps master weights of its own.
+    std::vector<Config> cases{config("epoch"), config("ramp"), config("blend"), config("bf16", "bf16")};
+    cases[1].train.steps = 0, cases[1].train.samples = 60, cases[1].train.batch_ramp = {2, 2, 40};
+    cases[1].train.micro_batch = 2, cases[1].train.global_batch = 6;
+    cases[2].data.train = {"0.7", (dir.path() / "a.tok").string(), "0.3", (dir.path() / "b.tok").string()};
+    for (const Config& c : cases) {
+        Curve whole, parts;
+        Config undisturbed = c;
+        undisturbed.run.dir += " undisturbed";
+        {
+            Run run(undisturbed);
+            go(run, whole, 20);
+        }
+        {
+            Run run(c);
+            go(run, parts, 10);
+            save_checkpoint(run);
+        }
+        Config again = c;
+        again.run.threads = 1;
+        Run run(again);
+        EXPECT_EQ(run.progress.steps, 10);
+        go(run, parts, 10);
+        EXPECT_EQ(whole, parts) << c.run.dir;
+    }
+}
+
+TEST_F(RunTest, AStepCanBeRunAgainOnTheSameDataWithTheSameResult) {
+    Run run(config("again"));
+    Curve curve;
+    go(run, curve, 2);
+    const StepPlan plan = run.schedule.at(run.progress);
+    const View<float> grads = run.model->grads();
+    std::vector<float> before(run.model->master().data(), run.model->master().data() + run.model->master().size());
+    Config frozen = run.config;
+    run.config.optim.clip = 1e-30;  // an update that moves nothing but by decay
+    run.config.optim.weight_decay = 0;
+    train_step(run, plan);
+    const std::vector<float> first(grads.data(), grads.data() + grads.size());
+    std::memcpy(run.model->master().data(), before.data(), before.size() * sizeof(float));
+    train_step(run, plan);
+    EXPECT_EQ(std::memcmp(first.data(), grads.data(), first.size() * sizeof(float)), 0);
+}
+
+TEST_F(RunTest, ANonFiniteGradientChangesNothingButConsumesItsData) {
+    Run run(config("nan"));
+    Curve curve;
+    go(run, curve, 1);
+    run.model->master()[5] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> before(run.model->second_moment().data(),
+                                    run.model->second_moment().data() + run.model->second_moment().size());
+    const StepPlan plan = run.schedule.at(run.progress);
+    const StepResult step = train_step(run, plan);
+    run.progress.advance(plan, step);
+    EXPECT_FALSE(step.applied);
+    EXPECT_EQ(run.progress.skipped, 1);
+    EXPECT_EQ(run.progress.samples, 8);
+    EXPECT_EQ(std::memcmp(before.data(), run.model->second_moment().data(), before.size() * sizeof(float)), 0);
+}
+
+TEST_F(RunTest, RefusesToResumeAnotherModelAndAsksBeforeTheCurveChanges) {
+    {
+        Run run(config("resume"));
+        Curve curve;
+        go(run, curve, 1);
+        save_checkpoint(run);
+    }
+    const auto message = [](const Config& c) {
+        try {
+            Run run(c);
+        } catch (const Error& e) {
+            EXPECT_EQ(e.code(), ExitCode::usage);
+            return std::string(e.what());
+        }
+        return std::string();
+    };
+    Config wider = config("resume");
+    wider.model.ffn = 48;
+    EXPECT_NE(message(wider).find("model.ffn: 40 -> 48"), std::string::npos) << message(wider);
+    Config faster = config("resume");
+    faster.optim.lr = 5e-3;
+    EXPECT_NE(message(faster).find("optim.lr: 0.01 -> 0.005"), std::string::npos) << message(faster);
+    EXPECT_NE(message(faster).find("--ckpt.accept_changes true"), std::string::npos);
+    faster.ckpt.accept_changes = true;
+    EXPECT_EQ(message(faster), "");
+    Config elsewhere = config("resume");
+    elsewhere.run.threads = 1, elsewhere.memory.recompute = "block";
+    EXPECT_EQ(message(elsewhere), "");
+}
+
+TEST_F(RunTest, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
+    const Config c = config("damaged");
+    {
+        Run run(c);
+        Curve curve;
+        go(run, curve, 1);
+        save_checkpoint(run);
+        go(run, curve, 1);
+        save_checkpoint(run);
+    }
+    const fs::path newest = fs::path(c.run.dir) / "checkpoints" / "step-00000002" / "weights.safetensors";
+    ASSERT_TRUE(fs::exists(newest));
+    fs::resize_file(newest, fs::file_size(newest) - 1);
+    Run run(c);
+    EXPECT_EQ(run.progress.steps, 1);
+}
+
+TEST_F(RunTest, TokensOfAnotherVocabularyAreRefused) {
+    test::write_token_file(dir.path() / "large.tok", 90, 400, 3);
+    Config c = config("vocab");
+    c.data.train = {(dir.path() / "large.tok").string()};
+    try {
+        Run run(c);
+        FAIL();
+    } catch (const Error& e) {
+        EXPECT_NE(std::strstr(e.what(), "--model.vocab is 61; raise it to at least 90"), nullptr) << e.what();
+    }
+}
+
+TEST_F(RunTest, ASignalStopsAfterTheStepWithACheckpointOfIt) {
+    Config c = config("signal");
+    c.train.steps = 1000;
+    Run run(c);
+    std::raise(SIGTERM);
+    EXPECT_STREQ(train(run), "signal");
+    EXPECT_EQ(run.progress.steps, 1);
+    const auto info = find_newest_checkpoint(run.checkpoint_root(), {});
+    ASSERT_TRUE(info.has_value());
+    EXPECT_EQ(info->step, 1);
+}
+
+TEST_F(RunTest, TheWholeLoopTrainsEvaluatesAndSaves) {
+    Config c = config("whole");
+    c.data.split = {0.8, 0.2, 0};
+    c.train.eval_interval = 5;
+    c.ckpt.interval = 7;
+    Run run(c);
+    EXPECT_STREQ(train(run), "done");
+    EXPECT_EQ(run.progress.steps, 20);
+    EXPECT_EQ(find_newest_checkpoint(run.checkpoint_root(), {})->step, 20);
+    EXPECT_TRUE(fs::exists(finish(run, "done")));
+    EXPECT_TRUE(fs::exists(fs::path(c.run.dir) / "log.jsonl"));
+}
+
+}  // namespace
+}  // namespace keel
