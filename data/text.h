@@ -1,0 +1,78 @@
+// data/text.h: text files as a stream of documents: plain text or JSON lines, as they are or compressed with zstd.
+//
+// Compression is recognised by content, not by name; concatenated frames are one stream, windows of up to 2 GiB are read,
+// and a stream that ends early is an error. Plain text is one document per file, or is split at blank lines; JSON lines
+// are one document per line. A byte-order mark is skipped, invalid UTF-8 becomes U+FFFD and is counted, an empty text is
+// no document. Memory is bounded: long documents come in pieces, only a line of JSON is held whole.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace keel {
+
+enum class TextFormat : std::uint8_t {
+    by_name,  // .jsonl and .ndjson (before .zst) are JSON lines, anything else is plain
+    plain,
+    jsonl,
+};
+
+struct TextOptions {
+    TextFormat format = TextFormat::by_name;
+    std::string field = "text";         // of a JSON line
+    bool split_at_blank_lines = false;  // plain text only
+    bool skip_bad_lines = false;        // JSON lines that are no object with that field: count and go on
+    std::int64_t piece_bytes = 1 << 20;
+    bool cut_documents = true;          // false: a piece is a whole document, whatever its length
+};
+
+// A piece of a document. Long plain documents are cut only between an ASCII letter or digit and a white-space character,
+// where no tokenizer with the patterns of data/pretokenize.h can join across (Tokenizer::model().cuttable).
+struct TextPiece {
+    std::string text;               // valid UTF-8; empty only if it is the end of a document cut before
+    bool ends_document = false;
+    bool may_cut = false;           // plain text: a document of lines, which may be divided at any line break
+};
+
+// The bytes of a file, decompressed.
+class ByteReader {
+public:
+    explicit ByteReader(const std::filesystem::path& path);
+    ~ByteReader();
+    ByteReader(ByteReader&&) noexcept;
+
+    // Appends about `bytes` more to `out`; false at the end of the file. Throws Error on a damaged or cut stream.
+    bool read(std::int64_t bytes, std::string& out);
+    std::int64_t file_bytes_read() const;  // of the file as it is, for a progress bar
+    std::int64_t file_bytes() const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+// All documents of several files, in order.
+class TextReader {
+public:
+    TextReader(std::vector<std::filesystem::path> paths, TextOptions options);
+    ~TextReader();
+
+    bool next(TextPiece& piece);  // false when all is read
+
+    std::int64_t replaced() const;          // bad UTF-8 sequences so far
+    std::int64_t bad_lines() const;         // skipped JSON lines
+    std::int64_t file_bytes_read() const;   // of file_bytes()
+    std::int64_t file_bytes() const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+// Regular files as they are; a folder stands for the files in it, sorted by the bytes of their names.
+std::vector<std::filesystem::path> expand_inputs(const std::vector<std::string>& inputs);
+
+}  // namespace keel
