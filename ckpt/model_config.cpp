@@ -41,7 +41,8 @@ public:
             return *when_absent;
         }
         if (!value->is_number_integer()) refuse(key, "it must be a whole number");
-        if (value->is_number_unsigned() && value->get<std::uint64_t>() > (1ull << 62)) refuse(key, "it is too large");
+        constexpr double limit = 1ull << 53;  // sums and differences of sizes stay inside 63 bits
+        if (std::fabs(value->get<double>()) > limit) refuse(key, "it is too large");
         return value->get<std::int64_t>();
     }
     double real(const std::string& key, double when_absent) {
