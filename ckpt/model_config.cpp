@@ -311,8 +311,8 @@ ModelShape parse_model_config(std::string_view text, const std::string& file) {
         shape.head_dim = *family.head_dim;
     } else {
         if (shape.heads <= 0 || shape.hidden % shape.heads != 0)
-            config.refuse("head_dim", "and hidden_size ", shape.hidden, " is not a multiple of ", shape.heads,
-                          " heads");
+            config.refuse("head_dim", "and hidden_size ", shape.hidden, " is not a multiple of num_attention_heads ",
+                          shape.heads);
         shape.head_dim = shape.hidden / shape.heads;
     }
     shape.norm_eps = config.real("rms_norm_eps", 1e-6);
