@@ -19,8 +19,8 @@ constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
 void require_choice(const char* flag, const std::string& value, const std::vector<std::string>& choices) {
     if (std::ranges::count(choices, value) > 0) return;
     const auto hint = nearest_name(value, choices);
-    fail_usage("--", flag, " is \"", value, "\"", hint ? "; did you mean " + *hint + "?" : "",
-               "; choices are ", join(choices, ", "));
+    fail_usage("--", flag, " is \"", value, "\"", hint ? "; did you mean " + *hint + "? Choices are " : "; choices are ",
+               join(choices, ", "));
 }
 
 void require_range(const char* flag, double value, double low, double high, const char* words) {

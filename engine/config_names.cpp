@@ -148,6 +148,13 @@ std::string_view known_alias(std::string_view word) {
     return {};
 }
 
+std::vector<std::string> dangling_aliases(const std::vector<std::string>& known) {
+    std::vector<std::string> dangling;
+    for (const Alias& alias : aliases)
+        if (std::ranges::count(known, alias.ours) == 0) dangling.emplace_back(alias.theirs);
+    return dangling;
+}
+
 std::int64_t edit_distance(std::string_view a, std::string_view b) {
     const std::size_t n = b.size() + 1;
     std::vector<std::int64_t> two_ago(n), ago(n), row(n);

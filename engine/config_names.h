@@ -14,6 +14,9 @@ std::vector<std::string> section_names();
 // keel's name for another system's spelling ("clip-grad" -> "optim.clip"), or "" if the word is not known.
 std::string_view known_alias(std::string_view word);
 
+// Aliases whose setting is not among `known`: a table that has gone stale. For the test.
+std::vector<std::string> dangling_aliases(const std::vector<std::string>& known);
+
 // Letters to insert, delete, change or swap with their neighbour to get from a to b.
 std::int64_t edit_distance(std::string_view a, std::string_view b);
 

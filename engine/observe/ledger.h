@@ -28,6 +28,12 @@ constexpr const char* name(Phase phase) {
     constexpr const char* names[] = {"start-up", "data wait", "step", "evaluation", "checkpoint", "other"};
     return names[static_cast<std::size_t>(phase)];
 }
+// Its name in log.jsonl.
+constexpr const char* key(Phase phase) {
+    constexpr const char* keys[] = {"startup_seconds", "data_wait_seconds",  "step_seconds",
+                                    "eval_seconds",    "checkpoint_seconds", "other_seconds"};
+    return keys[static_cast<std::size_t>(phase)];
+}
 
 class Ledger {
 public:

@@ -157,7 +157,7 @@ std::filesystem::path Observe::finish(const Progress& progress, const char* why,
     json.text("why", why).number("time", unix_time()).count("step", progress.steps).count("samples", progress.samples);
     for (std::size_t i = 0; i < phase_count; ++i) {
         const auto phase = static_cast<Phase>(i);
-        json.number(name(phase), ledger_.seconds(phase));
+        json.number(key(phase), ledger_.seconds(phase));
     }
     write_json(json.number("wall_seconds", ledger_.wall_seconds()).finish());
     const auto path = dir_ / "report.html";

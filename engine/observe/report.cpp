@@ -162,7 +162,7 @@ RunLog read_log(const std::filesystem::path& path) {
         } else if (event == "end") {
             log.why = record.value("why", "");
             for (std::size_t i = 0; i < phase_count; ++i)
-                log.phase_seconds[i] += number(record, name(static_cast<Phase>(i)));
+                log.phase_seconds[i] += number(record, key(static_cast<Phase>(i)));
         }
     }
     const auto sum = [](const std::vector<Point>& points) {

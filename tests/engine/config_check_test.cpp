@@ -1,0 +1,275 @@
+// Everything that can be refused before work begins is, by a message that names the flags, the numbers and the fix.
+#include "engine/config_check.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "engine/config_io.h"
+#include "engine/schedule.h"
+#include "kernels/base/error.h"
+
+using namespace keel;
+
+namespace {
+
+Config good() {
+    Config c;
+    c.model.vocab = 1000;
+    c.model.hidden = 64;
+    c.model.layers = 2;
+    c.model.heads = 4;
+    c.model.ffn = 128;
+    c.data.train = {"a.tok"};
+    c.data.seq_len = 32;
+    c.train.samples = 100;
+    c.train.global_batch = 8;
+    c.train.micro_batch = 2;
+    c.run.dir = "run";
+    return c;
+}
+
+std::string refusal(const std::function<void(Config&)>& spoil) {
+    Config c = good();
+    spoil(c);
+    try {
+        resolve_and_validate(c);
+    } catch (const Error& error) {
+        EXPECT_EQ(static_cast<int>(error.code()), 2);
+        return error.what();
+    }
+    return "accepted";
+}
+
+#define EXPECT_REFUSED(statement, text) EXPECT_EQ(refusal([](Config& c) { statement; }), text)
+
+}  // namespace
+
+TEST(ConfigCheck, FillsWhatFollowsFromTheRest) {
+    Config c = good();
+    c.train.micro_batch = 0;
+    resolve_and_validate(c);
+    EXPECT_EQ(c.model.kv_heads, 4);
+    EXPECT_EQ(c.model.head_dim, 16);
+    EXPECT_EQ(c.train.micro_batch, 8);
+    EXPECT_EQ(c.train.steps, 13);
+
+    c = good();
+    c.train.samples = 0;
+    c.train.steps = 7;
+    c.train.batch_ramp = {4, 2, 20};
+    resolve_and_validate(c);
+    EXPECT_EQ(c.train.samples, 40);  // 4 4 4 6 6 8 8: the ramp is followed, not 7 * 8
+
+    c = good();
+    c.model = ModelSection();
+    c.model.preset = "smollm2-135m";
+    resolve_and_validate(c);
+    EXPECT_EQ(c.model.hidden, 576);
+    EXPECT_EQ(c.model.kv_heads, 3);
+}
+
+TEST(ConfigCheck, AResolvedConfigurationResolvesToItself) {
+    for (const bool by_steps : {false, true}) {
+        Config c = good();
+        c.train.batch_ramp = {4, 2, 20};
+        if (by_steps) c.train.samples = 0, c.train.steps = 9;
+        resolve_and_validate(c);
+        const std::string once = to_toml(c);
+        Config again = from_toml(once);
+        resolve_and_validate(again);
+        EXPECT_EQ(to_toml(again), once);
+    }
+}
+
+TEST(ConfigCheck, RefusesImpossibleShapes) {
+    EXPECT_REFUSED(c.model.hidden = 0, "--model.hidden is 0; give a size of at least 1, or a --model.preset");
+    EXPECT_REFUSED(c.model.layers = 0, "--model.layers is 0; give a size of at least 1, or a --model.preset");
+    EXPECT_REFUSED(c.model.heads = -1, "--model.heads is -1; give a size of at least 1, or a --model.preset");
+    EXPECT_REFUSED(c.model.ffn = 1LL << 40, "--model.ffn is 1099511627776; the largest size keel takes is 2147483647");
+    EXPECT_REFUSED(c.model.vocab = -1, "--model.vocab is -1; it must be at least 0");
+    EXPECT_REFUSED(c.model.vocab = 1LL << 31, "--model.vocab is 2147483648; token ids are 32-bit, at most 2147483647");
+    EXPECT_REFUSED(c.model.kv_heads = -1, "--model.kv_heads is -1; it must be at least 0");
+    EXPECT_REFUSED(c.model.head_dim = -2, "--model.head_dim is -2; it must be at least 0");
+    EXPECT_REFUSED(c.model.heads = 5,
+                   "--model.hidden 64 is not a multiple of --model.heads 5; change one of them, or give --model.head_dim");
+    EXPECT_REFUSED(c.model.heads = 64,
+                   "the head dimension is 1 (--model.head_dim, or --model.hidden 64 / --model.heads 64); "
+                   "rotary positions pair its elements, so it must be even");
+    EXPECT_REFUSED(c.model.kv_heads = 3,
+                   "--model.heads 4 is not a multiple of --model.kv_heads 3; every key head serves equally many query heads");
+    EXPECT_REFUSED((c.model.heads = 65536, c.model.head_dim = 65536),
+                   "--model.heads 65536 of --model.head_dim 65536 make rows of more than 2147483647 elements");
+    EXPECT_REFUSED((c.model.layers = 1 << 30, c.model.hidden = 1 << 20),
+                   "the shape has about 4.7228e+21 parameters (--model.layers 1073741824, --model.hidden 1048576, "
+                   "--model.ffn 128); keel counts up to 1e15");
+    EXPECT_REFUSED(c.model.dtype = "fp16", "--model.dtype is \"fp16\"; choices are f32, bf16");
+    EXPECT_REFUSED(c.model.norm_eps = 0, "--model.norm_eps is 0; it must be greater than 0");
+    EXPECT_REFUSED(c.model.norm_eps = std::numeric_limits<double>::quiet_NaN(), "--model.norm_eps is nan; it must be greater than 0");
+    EXPECT_REFUSED(c.model.init_std = -1, "--model.init_std is -1; it must be at least 0");
+    EXPECT_REFUSED(c.model.window = -1, "--model.window is -1; it must be at least 0");
+}
+
+TEST(ConfigCheck, RefusesContradictoryRope) {
+    EXPECT_REFUSED(c.model.rope_scaling = "lama3",
+                   "--model.rope_scaling is \"lama3\"; did you mean llama3? Choices are none, linear, llama3, yarn");
+    EXPECT_REFUSED(c.model.rope_base = 0, "--model.rope_base is 0; it must be greater than 0");
+    EXPECT_REFUSED(c.model.rope_factor = 8,
+                   "--model.rope_factor 8 has no effect while --model.rope_scaling is none; choose linear, llama3 or yarn, "
+                   "or leave the factor at 1");
+    EXPECT_REFUSED((c.model.rope_scaling = "linear", c.model.rope_factor = 0.5),
+                   "--model.rope_factor is 0.5; it must be at least 1");
+    EXPECT_REFUSED((c.model.rope_scaling = "llama3", c.model.rope_factor = 8),
+                   "--model.rope_scaling llama3 needs --model.rope_original_max_position, the context length that the "
+                   "frequencies were made for");
+    EXPECT_REFUSED((c.model.rope_scaling = "llama3", c.model.rope_original_max_position = 8192, c.model.rope_low_freq_factor = 4),
+                   "--model.rope_high_freq_factor 4 must be greater than --model.rope_low_freq_factor 4");
+    EXPECT_REFUSED((c.model.rope_scaling = "llama3", c.model.rope_original_max_position = 8192, c.model.rope_low_freq_factor = 0),
+                   "--model.rope_low_freq_factor is 0; it must be greater than 0");
+    EXPECT_REFUSED((c.model.rope_scaling = "yarn", c.model.rope_original_max_position = 8192, c.model.rope_beta_fast = 1),
+                   "--model.rope_beta_fast 1 must be greater than --model.rope_beta_slow 1");
+    EXPECT_REFUSED((c.model.rope_scaling = "yarn", c.model.rope_original_max_position = 8192, c.model.rope_beta_slow = 0),
+                   "--model.rope_beta_slow is 0; it must be greater than 0");
+    EXPECT_REFUSED((c.model.rope_scaling = "yarn", c.model.rope_original_max_position = 8192, c.model.rope_attention_factor = -1),
+                   "--model.rope_attention_factor is -1; it must be 0 (choose) or the factor itself");
+}
+
+TEST(ConfigCheck, RefusesContradictoryLengthsAndBatches) {
+    EXPECT_REFUSED(c.train.samples = 0, "the length of the run is missing: give --train.steps or --train.samples");
+    EXPECT_REFUSED(c.train.steps = 5,
+                   "--train.samples 100 takes 13 steps, but --train.steps is 5; give only one of them");
+    EXPECT_REFUSED(c.train.samples = -1, "--train.samples is -1; it must be at least 0");
+    EXPECT_REFUSED(c.train.steps = -1, "--train.steps is -1; it must be at least 0");
+    EXPECT_REFUSED((c.train.samples = 0, c.train.steps = std::numeric_limits<std::int64_t>::max()),
+                   "--train.steps 9223372036854775807 of --train.global_batch 8 samples are more than a 64-bit count of "
+                   "samples holds; shorten the run");
+    EXPECT_REFUSED((c.train.global_batch = 0, c.train.micro_batch = 0),
+                   "the batch is missing: give --train.global_batch, the samples per optimizer step");
+    EXPECT_REFUSED(c.train.global_batch = -8, "--train.global_batch is -8; it must be at least 0");
+    EXPECT_REFUSED(c.train.micro_batch = -1, "--train.micro_batch is -1; it must be at least 0");
+    EXPECT_REFUSED(c.train.micro_batch = 3,
+                   "--train.global_batch 8 is not a multiple of --train.micro_batch 3; 6 and 9 are the nearest that are");
+    EXPECT_REFUSED((c.train.batch_ramp = {4, 2}),
+                   "--train.batch_ramp takes three numbers, start increment ramp_samples, but got 2");
+    EXPECT_REFUSED((c.train.batch_ramp = {0, 2, 20}),
+                   "--train.batch_ramp starts at 0 samples per step; it must start between 1 and --train.global_batch 8");
+    EXPECT_REFUSED((c.train.batch_ramp = {10, 2, 20}),
+                   "--train.batch_ramp starts at 10 samples per step; it must start between 1 and --train.global_batch 8");
+    EXPECT_REFUSED((c.train.batch_ramp = {4, 0, 20}), "--train.batch_ramp has increment 0; it must be at least 1");
+    EXPECT_REFUSED((c.train.batch_ramp = {4, 2, -1}), "--train.batch_ramp lasts -1 samples; it cannot be negative");
+    EXPECT_REFUSED((c.train.batch_ramp = {4, 3, 20}),
+                   "--train.batch_ramp 4 3 20 never arrives at --train.global_batch 8: 4 is not a multiple of 3");
+    EXPECT_REFUSED((c.train.batch_ramp = {1, 7, 20}),
+                   "--train.batch_ramp starts at 1, which is not a multiple of --train.micro_batch 2");
+    EXPECT_REFUSED((c.train.micro_batch = 4, c.train.batch_ramp = {4, 2, 20}),
+                   "--train.batch_ramp grows by 2, which is not a multiple of --train.micro_batch 4");
+    EXPECT_REFUSED((c.train.micro_batch = c.train.global_batch = 1 << 20, c.data.seq_len = 1 << 20),
+                   "--train.micro_batch 1048576 of --data.seq_len 1048576 tokens is more than 2147483647 tokens at once; "
+                   "lower --train.micro_batch, and keep --train.global_batch");
+    EXPECT_REFUSED(c.train.seed = 1ULL << 63, "--train.seed is 9223372036854775808; the largest is 9223372036854775807");
+    EXPECT_REFUSED(c.train.log_interval = 0, "--train.log_interval is 0; it must be at least 1");
+    EXPECT_REFUSED(c.train.eval_samples = -1, "--train.eval_samples is -1; it must be at least 0");
+    EXPECT_REFUSED(c.train.eval_interval = -1, "--train.eval_interval is -1; it must be at least 0");
+    EXPECT_REFUSED(c.train.eval_interval = 10,
+                   "--train.eval_interval 10 has nothing to evaluate on: give --data.valid, or a second part of --data.split");
+}
+
+TEST(ConfigCheck, RefusesContradictorySchedules) {
+    EXPECT_REFUSED(c.optim.schedule = "cosin",
+                   "--optim.schedule is \"cosin\"; did you mean cosine? Choices are constant, linear, cosine, inverse_sqrt, wsd");
+    EXPECT_REFUSED(c.optim.wsd_decay = "sqrt",
+                   "--optim.wsd_decay is \"sqrt\"; choices are linear, cosine, exponential, minus_sqrt");
+    EXPECT_REFUSED(c.optim.lr = 0, "--optim.lr is 0; it must be greater than 0");
+    EXPECT_REFUSED(c.optim.min_lr = 1, "--optim.min_lr 1 is greater than --optim.lr 0.0003, the peak");
+    EXPECT_REFUSED(c.optim.min_lr = -1, "--optim.min_lr is -1; it must be at least 0");
+    EXPECT_REFUSED(c.optim.init_lr = 1, "--optim.init_lr 1 is greater than --optim.lr 0.0003, the peak");
+    EXPECT_REFUSED(c.optim.init_lr = -1, "--optim.init_lr is -1; it must be at least 0");
+    EXPECT_REFUSED(c.optim.warmup_samples = -1, "--optim.warmup_samples is -1; it must be at least 0");
+    EXPECT_REFUSED(c.optim.warmup_samples = 100,
+                   "--optim.warmup_samples 100 must end before the end of the run, --train.samples 100, where the decay ends; "
+                   "shorten the warm-up or lengthen the run");
+    EXPECT_REFUSED((c.optim.warmup_samples = 60, c.optim.decay_samples = 50),
+                   "--optim.warmup_samples 60 must end before --optim.decay_samples 50, where the decay ends; "
+                   "shorten the warm-up or lengthen the run");
+    EXPECT_REFUSED(c.optim.decay_samples = -1, "--optim.decay_samples is -1; it must be at least 0");
+    EXPECT_REFUSED((c.optim.schedule = "constant", c.optim.decay_samples = 50),
+                   "--optim.decay_samples 50 has no effect with --optim.schedule constant; leave it out or choose linear, "
+                   "cosine, inverse_sqrt or wsd");
+    EXPECT_REFUSED((c.optim.schedule = "constant", c.optim.warmup_samples = 101),
+                   "--optim.warmup_samples 101 is longer than the run of --train.samples 100");
+    EXPECT_REFUSED(c.optim.schedule = "wsd",
+                   "--optim.schedule wsd needs --optim.wsd_samples, the length of its decay in samples; a tenth of the run, 10, "
+                   "is common");
+    EXPECT_REFUSED((c.optim.schedule = "wsd", c.optim.warmup_samples = 50, c.optim.wsd_samples = 51),
+                   "--optim.wsd_samples 51 is more than what lies between --optim.warmup_samples 50 and the end of the run, "
+                   "--train.samples 100");
+    EXPECT_REFUSED(c.optim.wsd_samples = 10, "--optim.wsd_samples 10 needs --optim.schedule wsd; the schedule is cosine");
+    EXPECT_REFUSED(c.optim.wsd_samples = -1, "--optim.wsd_samples is -1; it must be at least 0");
+    EXPECT_REFUSED(c.optim.beta1 = 1, "--optim.beta1 is 1; it must be at least 0 and less than 1");
+    EXPECT_REFUSED(c.optim.beta2 = -0.5, "--optim.beta2 is -0.5; it must be at least 0 and less than 1");
+    EXPECT_REFUSED(c.optim.eps = 0, "--optim.eps is 0; it must be greater than 0");
+    EXPECT_REFUSED(c.optim.weight_decay = -1, "--optim.weight_decay is -1; it must be at least 0");
+    EXPECT_REFUSED(c.optim.clip = -1, "--optim.clip is -1; it must be at least 0 (0 turns clipping off)");
+    EXPECT_REFUSED(c.optim.z_loss = -1, "--optim.z_loss is -1; it must be at least 0 (0 turns it off)");
+}
+
+TEST(ConfigCheck, RefusesContradictoryData) {
+    EXPECT_REFUSED(c.data.train = {}, "--data.train is missing: name the token files that `keel tokenize` wrote");
+    EXPECT_REFUSED((c.data.train = {"0.5", "0.5", "a.tok"}),
+                   "--data.train: 0.5 follows another weight; name a file after each");
+    EXPECT_REFUSED((c.data.train = {"0.5", "a.tok", "0.5"}), "--data.train: the weight 0.5 has no file after it");
+    EXPECT_REFUSED((c.data.train = {"0.5", "a.tok", "b.tok"}),
+                   "--data.train has 1 weight for 2 files; give every file one, or none at all");
+    EXPECT_REFUSED((c.data.train = {"-1", "a.tok"}), "--data.train: the weight -1 must be greater than 0");
+    EXPECT_REFUSED((c.data.train = {"inf", "a.tok"}), "--data.train: the weight inf must be greater than 0");
+    EXPECT_REFUSED((c.data.train = {""}), "--data.train: a file name is empty");
+    EXPECT_REFUSED((c.data.valid = {"0.5"}), "--data.valid: the weight 0.5 has no file after it");
+    EXPECT_REFUSED(c.data.seq_len = 0, "--data.seq_len is missing: give the tokens per sample, for example 1024");
+    EXPECT_REFUSED(c.data.seq_len = -4, "--data.seq_len is -4; it must be at least 0");
+    EXPECT_REFUSED(c.data.seq_len = 1LL << 40, "--data.seq_len is 1099511627776; the largest size keel takes is 2147483647");
+    EXPECT_REFUSED((c.data.split = {1, 0}), "--data.split takes three shares, of train, validation and test, but got 2");
+    EXPECT_REFUSED((c.data.split = {1, -1, 0}), "--data.split: the share -1 must be at least 0");
+    EXPECT_REFUSED((c.data.split = {0, 1, 0}), "--data.split gives train the share 0 of 1; nothing is left to train on");
+    EXPECT_REFUSED((c.data.split = {0.9, 0.1, 0}, c.data.valid = {"v.tok"}),
+                   "--data.valid and the second part of --data.split (0.1) both name validation data; give only one of them");
+}
+
+TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
+    EXPECT_REFUSED(c.memory.recompute = "all",
+                   "--memory.recompute is \"all\"; choices are none, swiglu, norms, attention, block");
+    EXPECT_REFUSED(c.memory.head_chunk = -1, "--memory.head_chunk is -1; it must be at least 0");
+    EXPECT_REFUSED(c.ckpt.interval = -1, "--ckpt.interval is -1; it must be at least 0");
+    EXPECT_REFUSED(c.ckpt.keep_last = -1, "--ckpt.keep_last is -1; it must be at least 0");
+    EXPECT_REFUSED(c.ckpt.keep_every = -1, "--ckpt.keep_every is -1; it must be at least 0");
+    EXPECT_REFUSED((c.ckpt.interval = 10, c.ckpt.keep_every = 15),
+                   "--ckpt.keep_every 15 is not a multiple of --ckpt.interval 10, so no checkpoint would fall on it");
+    EXPECT_REFUSED(c.ckpt.keep_every = 10,
+                   "--ckpt.keep_every 10 needs --ckpt.interval: without it only the last state is saved");
+    EXPECT_REFUSED(c.ckpt.resume = "", "--ckpt.resume is empty; it must be auto, none or the path of a checkpoint");
+    EXPECT_REFUSED((c.ckpt.init = "folder", c.ckpt.resume = "run/checkpoints/x"),
+                   "--ckpt.init folder and --ckpt.resume run/checkpoints/x both say where the weights come from; give only one "
+                   "of them");
+    EXPECT_REFUSED(c.run.dir = "", "--run.dir is missing: name the folder for checkpoints, log and report");
+    EXPECT_REFUSED(c.run.threads = -1, "--run.threads is -1; it must be at least 0");
+    EXPECT_REFUSED(c.run.threads = 5000, "--run.threads is 5000; the most keel takes is 1024");
+    EXPECT_REFUSED(c.run.device = "cuda", "--run.device is \"cuda\"; choices are cpu");
+}
+
+TEST(ConfigCheck, AcceptsWhatIsUnusualButPossible) {
+    const std::function<void(Config&)> unusual[] = {
+        [](Config&) {},
+        [](Config& c) { c.model.head_dim = 128; },                             // wider than hidden / heads
+        [](Config& c) { c.model.window = 1; },
+        [](Config& c) { c.optim.clip = 0; },
+        [](Config& c) { c.optim.warmup_samples = 99; },
+        [](Config& c) { c.optim.decay_samples = 1000; },                       // past the end of the run
+        [](Config& c) { c.optim.schedule = "wsd", c.optim.wsd_samples = 100; },
+        [](Config& c) { c.train.batch_ramp = {8, 3, 50}; },                    // no ramp at all
+        [](Config& c) { c.data.train = {"0.7", "a.tok", "0.3", "b.tok"}; },
+        [](Config& c) { c.data.split = {90, 5, 5}; },
+        [](Config& c) { c.model.vocab = 0; },                                  // the tokenizer will say
+        [](Config& c) { c.optim.min_lr = c.optim.lr; },
+    };
+    for (const auto& change : unusual) EXPECT_EQ(refusal(change), "accepted");
+}

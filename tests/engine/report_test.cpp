@@ -1,0 +1,127 @@
+// The report: one file that needs nothing else, made from whatever a log holds.
+#include "engine/observe/report.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/observe/json_line.h"
+#include "kernels/base/error.h"
+#include "kernels/base/file.h"
+
+using namespace keel;
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path write_log(const std::string& name, const std::string& lines) {
+    const fs::path path = fs::path(testing::TempDir()) / (name + ".jsonl");
+    std::ofstream(path) << lines;
+    return path;
+}
+
+std::string step(int number, double loss) {
+    return JsonLine("step").count("step", number).count("samples", 8 * number).count("tokens", 256 * number).number("loss", loss)
+        .number("lr", 1e-3).number("grad_norm", 1).boolean("applied", std::isfinite(loss)).number("seconds", 0.5)
+        .number("flops", 1e9).number("tokens_per_second", 512).finish();
+}
+std::string start(int at) { return JsonLine("start").count("step", at).finish(); }
+
+ReportFacts facts() {
+    ReportFacts f;
+    f.config.run.dir = "runs/<one> & \"two\"";
+    f.parameters = 1234567;
+    f.memory_table = "parameters 1 MiB <tied>";
+    f.sample = "In the beginning <b>& so on";
+    f.matmul_peak = 4e9;
+    return f;
+}
+
+std::string report(const fs::path& log) {
+    const fs::path path = fs::path(testing::TempDir()) / "report.html";
+    write_report(path, log, facts());
+    return read_file(path);
+}
+
+}  // namespace
+
+TEST(RunLogFile, AResumeCutsAwayWhatWasLostWithTheSessionBefore) {
+    const auto log = read_log(write_log("resumed", start(0) + step(1, 5) + step(2, 4) + step(3, 99) + step(4, 99) + start(2) +
+                                                       step(3, 3) + step(4, 2)));
+    ASSERT_EQ(log.loss.size(), 4u);
+    EXPECT_EQ(log.loss[2].y, 3);
+    EXPECT_EQ(log.loss[3].y, 2);
+    EXPECT_EQ(log.sessions, 2);
+    EXPECT_EQ(log.steps, 4);
+    EXPECT_EQ(log.tokens, 1024);
+    EXPECT_EQ(log.flops, 4e9);
+}
+
+TEST(RunLogFile, ADamagedLastLineAndForeignLinesAreIgnored) {
+    const auto log = read_log(write_log("damaged", start(0) + step(1, 5) + "\n[1,2]\nnull\n" + step(2, 4).substr(0, 30)));
+    EXPECT_EQ(log.loss.size(), 1u);
+}
+
+TEST(RunLogFile, NotANumberComesBackAsOneAndCountsAsSkipped) {
+    const auto log = read_log(write_log("nan", start(0) + step(1, NAN) + step(2, INFINITY) + step(3, 2)));
+    EXPECT_TRUE(std::isnan(log.loss[0].y));
+    EXPECT_TRUE(std::isinf(log.loss[1].y));
+    EXPECT_EQ(log.skipped, 2);
+}
+
+TEST(RunLogFile, AMissingLogIsAnErrorThatNamesIt) {
+    try {
+        read_log("/nowhere/log.jsonl");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(std::string(error.what()), "report: /nowhere/log.jsonl cannot be read; a report is made from the log of its run");
+    }
+}
+
+TEST(Report, IsOneFileThatAsksForNothingAndEscapesText) {
+    std::string lines = start(0);
+    for (int i = 1; i <= 1000; ++i) lines += step(i, 5.0 / i);
+    lines += JsonLine("eval").count("step", 1000).number("loss", 1.5).number("perplexity", 4.48).number("bits_per_byte", 1.987).finish();
+    lines += JsonLine("end").text("why", "done").number("startup_seconds", 480).count("step", 1000)
+                 .number("step_seconds", 500).number("eval_seconds", 20).finish();
+    const std::string html = report(write_log("whole", lines));
+    for (const char* forbidden : {"<script", "http:", "https:", "src=", "@import", "url(", "<one>", "<b>&", "<tied>"})
+        EXPECT_EQ(html.find(forbidden), std::string::npos) << forbidden;
+    for (const char* wanted : {"runs/&lt;one&gt; &amp; &quot;two&quot;", "<svg", "1.987", "4.48", "In the beginning &lt;b&gt;&amp;",
+                               "prefers-color-scheme: dark", "width=device-width", "parameters 1 MiB &lt;tied&gt;", "[optim]",
+                               "Where the time went", "50.0 %"})
+        EXPECT_NE(html.find(wanted), std::string::npos) << wanted;
+    EXPECT_LT(html.size(), 200'000u);  // long runs are thinned out
+}
+
+TEST(Report, ARunWithoutAnyStepOrWithNothingFiniteStillHasOne) {
+    EXPECT_NE(report(write_log("empty", "")).find("nothing finite was recorded"), std::string::npos);
+    EXPECT_NE(report(write_log("onlynan", start(0) + step(1, NAN))).find("nothing finite was recorded"), std::string::npos);
+    EXPECT_NE(report(write_log("one", start(0) + step(1, 3))).find("<circle"), std::string::npos);
+}
+
+TEST(Axis, CoversItsRangeWithRoundNumbers) {
+    for (const auto& [low, high] : std::vector<std::pair<double, double>>{{0, 1}, {3.2, 8.9}, {0, 3e-4}, {-5, 5}, {1e6, 1.2e6}, {7, 7}, {0, 0}}) {
+        const Axis axis = round_axis(low, high);
+        EXPECT_LE(axis.low, low);
+        EXPECT_GE(axis.high, high);
+        EXPECT_LE((axis.high - axis.low) / axis.step, 8.01);
+        EXPECT_GE((axis.high - axis.low) / axis.step, 1.99);
+    }
+}
+
+TEST(Chart, ThinningKeepsTheMeanAndTheOrder) {
+    std::vector<Point> points;
+    for (int i = 0; i < 1000; ++i) points.push_back({static_cast<double>(i), static_cast<double>(i % 10)});
+    const auto thin = thin_out(points, 100);
+    ASSERT_EQ(thin.size(), 100u);
+    for (std::size_t i = 0; i < thin.size(); ++i) {
+        EXPECT_DOUBLE_EQ(thin[i].y, 4.5);
+        if (i > 0) {
+            EXPECT_GT(thin[i].x, thin[i - 1].x);
+        }
+    }
+    EXPECT_EQ(thin_out(points, 5000).size(), 1000u);
+}

@@ -1,0 +1,220 @@
+// Batch ramp and learning rate: worked tables, computed independently of keel.
+#include "engine/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/base/error.h"
+
+using namespace keel;
+
+namespace {
+
+// The tables give ten digits.
+void expect_lr(double got, double want) { EXPECT_NEAR(got, want, 5.0e-10 * 1e-3) << got; }
+
+OptimSection peak_1e_3() {
+    OptimSection optim;
+    optim.lr = 1e-3;
+    optim.min_lr = 1e-4;
+    optim.init_lr = 0;
+    optim.warmup_samples = 1000;
+    return optim;
+}
+
+Config small_run() {
+    Config config;
+    config.train.samples = 100;
+    config.train.global_batch = 8;
+    config.train.micro_batch = 2;
+    return config;
+}
+
+}  // namespace
+
+TEST(LearningRate, FollowsTheTableOfEveryShape) {
+    const std::int64_t at[] = {0, 500, 1000, 3500, 6000, 8500, 11000, 11001};
+    const std::pair<const char*, std::array<double, 8>> table[] = {
+        {"linear", {0, 5e-4, 1e-3, 7.75e-4, 5.5e-4, 3.25e-4, 1e-4, 1e-4}},
+        {"cosine", {0, 5e-4, 1e-3, 8.681980515e-4, 5.5e-4, 2.318019485e-4, 1e-4, 1e-4}},
+        {"inverse_sqrt", {0, 5e-4, 1e-3, 5.345224838e-4, 4.082482905e-4, 3.429971703e-4, 3.015113446e-4, 1e-4}},
+        {"constant", {0, 5e-4, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3}}};
+    for (const auto& [shape, rates] : table) {
+        OptimSection optim = peak_1e_3();
+        optim.schedule = shape;
+        for (std::size_t i = 0; i < rates.size(); ++i) {
+            SCOPED_TRACE(concat(shape, " at ", at[i]));
+            expect_lr(learning_rate(optim, 11000, at[i]), rates[i]);
+        }
+    }
+}
+
+TEST(LearningRate, WsdDecaysInFourShapes) {
+    const std::int64_t at[] = {9000, 9500, 10000, 10500, 11000};
+    const std::pair<const char*, std::array<double, 5>> table[] = {
+        {"linear", {1e-3, 7.75e-4, 5.5e-4, 3.25e-4, 1e-4}},
+        {"cosine", {1e-3, 8.681980515e-4, 5.5e-4, 2.318019485e-4, 1e-4}},
+        {"exponential", {1e-3, 7.136135475e-4, 4.727922061e-4, 2.702864035e-4, 1e-4}},
+        {"minus_sqrt", {1e-3, 5.5e-4, 3.636038969e-4, 2.205771366e-4, 1e-4}}};
+    for (const auto& [shape, rates] : table) {
+        OptimSection optim = peak_1e_3();
+        optim.schedule = "wsd";
+        optim.wsd_decay = shape;
+        optim.wsd_samples = 2000;
+        for (std::size_t i = 0; i < rates.size(); ++i) {
+            SCOPED_TRACE(concat(shape, " at ", at[i]));
+            expect_lr(learning_rate(optim, 11000, at[i]), rates[i]);
+        }
+        expect_lr(learning_rate(optim, 11000, 500), 5e-4);     // warm-up
+        expect_lr(learning_rate(optim, 11000, 5000), 1e-3);    // plateau
+        expect_lr(learning_rate(optim, 11000, 11001), 1e-4);
+    }
+}
+
+TEST(LearningRate, WithoutWarmUpStartsAtThePeakAndWarmUpStartsAtInit) {
+    OptimSection optim = peak_1e_3();
+    optim.warmup_samples = 0;
+    optim.schedule = "cosine";
+    EXPECT_DOUBLE_EQ(learning_rate(optim, 11000, 0), 1e-3);
+    optim.warmup_samples = 1000;
+    optim.init_lr = 1e-5;
+    EXPECT_DOUBLE_EQ(learning_rate(optim, 11000, 0), 1e-5);
+    EXPECT_NEAR(learning_rate(optim, 11000, 500), 1e-5 + 0.5 * (1e-3 - 1e-5), 1e-18);
+}
+
+TEST(BatchRamp, LongRampFollowsTheTable) {
+    const BatchRamp ramp(1024, 16, 8, 300000);  // 126 increments
+    const std::pair<std::int64_t, std::int64_t> table[] = {{0, 16},        {2380, 16},      {2381, 24},      {4762, 32},
+                                                           {100000, 352},  {299999, 1016},  {300000, 1024},  {300001, 1024}};
+    for (const auto& [samples, batch] : table) EXPECT_EQ(ramp.at(samples), batch) << samples;
+}
+
+TEST(BatchRamp, StepsOfAShortRampFollowTheTable) {
+    Config config = small_run();
+    config.train.batch_ramp = {4, 2, 20};
+    config.train.micro_batch = 2;  // the table's unit
+    const Schedule schedule(config);
+    const std::int64_t consumed[] = {0, 4, 8, 12, 18, 24, 32}, batch[] = {4, 4, 4, 6, 6, 8, 8}, micro[] = {2, 2, 2, 3, 3, 4, 4};
+    Progress progress;
+    for (int i = 0; i < 7; ++i) {
+        const StepPlan plan = schedule.at(progress);
+        EXPECT_EQ(progress.samples, consumed[i]);
+        EXPECT_EQ(plan.first_sample, consumed[i]);
+        EXPECT_EQ(plan.samples, batch[i]) << "step " << i + 1;
+        EXPECT_EQ(plan.num_micro_batches, micro[i]) << "step " << i + 1;
+        EXPECT_EQ(plan.micro_batch * plan.num_micro_batches, plan.samples);
+        progress.advance(plan, {});
+    }
+}
+
+TEST(BatchRamp, ExactBoundariesDoNotComeLate) {
+    // 3 increments over 10 samples: 10/3 is not a double, and 3 * (10/3) need not be 10.
+    for (std::int64_t increments = 1; increments <= 200; ++increments)
+        for (const std::int64_t per : {1, 3, 7, 10, 1001}) {
+            const BatchRamp ramp(1 + increments, 1, 1, increments * per);
+            for (std::int64_t k = 1; k <= increments; ++k) {
+                ASSERT_EQ(ramp.at(k * per), 1 + k);
+                ASSERT_EQ(ramp.at(k * per - 1), k);
+            }
+        }
+}
+
+TEST(BatchRamp, CountsEqualASimulationStepByStep) {
+    for (const BatchRamp& ramp : {BatchRamp(8), BatchRamp(8, 4, 2, 20), BatchRamp(1024, 16, 8, 30000), BatchRamp(5, 5, 1, 100),
+                                  BatchRamp(7, 1, 3, 0), BatchRamp(64, 1, 1, 10)}) {
+        std::int64_t samples = 0;
+        for (std::int64_t steps = 0; steps < 300; ++steps) {
+            ASSERT_EQ(ramp.samples_after(steps), samples);
+            ASSERT_EQ(ramp.steps_for(samples), steps);
+            ASSERT_EQ(ramp.steps_for(samples + 1), steps + 1);
+            samples += ramp.at(samples);
+        }
+    }
+}
+
+TEST(BatchRamp, HugeRampsAreCountedWithoutWalkingEveryStep) {
+    const std::int64_t far = 4'000'000'000'000'000'000;
+    EXPECT_EQ(BatchRamp(2, 1, 1, far).at(far - 1), 1);
+    EXPECT_EQ(BatchRamp(2, 1, 1, far).at(far), 2);
+    EXPECT_EQ(BatchRamp(2, 1, 1, far).steps_for(far + 2), far + 1);
+    EXPECT_EQ(BatchRamp(2, 1, 1, far).samples_after(far + 1), far + 2);
+    EXPECT_THROW((void)BatchRamp(16).samples_after(far), Error);
+}
+
+TEST(Schedule, RunEndsAtTheFirstStepBoundaryAtOrPastItsSamples) {
+    const Schedule schedule(small_run());  // 100 samples in steps of 8
+    EXPECT_EQ(schedule.total_steps(), 13);
+    EXPECT_EQ(schedule.total_samples(), 104);
+    Progress progress;
+    while (!schedule.done(progress)) {
+        const StepPlan plan = schedule.at(progress);
+        EXPECT_EQ(plan.samples, 8);
+        progress.advance(plan, {});
+    }
+    EXPECT_EQ(progress.samples, 104);
+    EXPECT_EQ(progress.steps, 13);
+}
+
+TEST(Schedule, LearningRateOfAStepIsThatOfTheSamplesBeforeIt) {
+    Config config = small_run();
+    config.optim.warmup_samples = 16;
+    config.optim.lr = 1;
+    const Schedule schedule(config);
+    Progress progress;
+    for (const double want : {0.0, 0.5, 1.0}) {
+        const StepPlan plan = schedule.at(progress);
+        EXPECT_DOUBLE_EQ(plan.lr, want);
+        progress.advance(plan, {});
+    }
+}
+
+TEST(Schedule, EvaluationAndSavingFollowTheirIntervalsAndTheLastStep) {
+    Config config = small_run();
+    config.data.valid = {"v.tok"};
+    config.train.eval_interval = 5;
+    config.ckpt.interval = 4;
+    const Schedule schedule(config);
+    std::string evals, saves;
+    for (Progress p; !schedule.done(p);) {
+        p.advance(schedule.at(p), {});
+        if (schedule.eval_due(p)) evals += concat(p.steps, " ");
+        if (schedule.save_due(p)) saves += concat(p.steps, " ");
+    }
+    EXPECT_EQ(evals, "5 10 13 ");
+    EXPECT_EQ(saves, "4 8 12 13 ");
+}
+
+TEST(Schedule, NothingToEvaluateOnIsNeverDue) {
+    const Schedule schedule(small_run());
+    EXPECT_FALSE(schedule.eval_due({.samples = 104, .steps = 13}));
+    Config config = small_run();
+    config.data.split = {0.9, 0.1, 0};
+    EXPECT_TRUE(Schedule(config).eval_due({.samples = 104, .steps = 13}));
+}
+
+TEST(Progress, SkippedStepsConsumeTheirDataAndTheirFlops) {
+    // Five steps of 8 samples; the fourth changes nothing.
+    Progress progress;
+    for (int i = 1; i <= 5; ++i)
+        progress.advance({.samples = 8}, {.loss = {}, .grad_norm = 1, .applied = i != 4, .tokens = 512, .tokens_squared = 512 * 64});
+    EXPECT_EQ(progress, (Progress{.samples = 40, .steps = 5, .skipped = 1, .tokens = 2560, .tokens_squared = 163840}));
+}
+
+TEST(LossSum, IsDividedOnceAfterAllSums) {
+    LossSum loss{2, 1};
+    loss.add({90, 9});
+    EXPECT_DOUBLE_EQ(loss.mean(), 9.2);  // 6.0 would be the mean of means
+    LossSum uneven{10 * 2.0, 10};
+    uneven.add({1000 * 3.0, 1000});
+    EXPECT_NEAR(uneven.mean(), 2.990099, 5e-7);
+    EXPECT_TRUE(std::isnan(LossSum{}.mean()));
+}
+
+TEST(EvalResult, BitsPerByteAreNatsOverBytesOfText) {
+    const EvalResult eval{.loss = {1000 * std::log(2.0) * 3, 1000}, .bytes = 2000, .seconds = 1};
+    EXPECT_NEAR(eval.bits_per_byte(), 1.5, 1e-12);
+    EXPECT_NEAR(eval.perplexity(), 8.0, 1e-12);
+    EXPECT_TRUE(std::isnan(EvalResult{}.bits_per_byte()));
+}
