@@ -70,7 +70,9 @@ inline Float load_part(const bf16* p, std::int64_t n, float fill = 0.0f) {
     const __m256i h = _mm256_mask_loadu_epi16(_mm256_set1_epi16(static_cast<short>(bf16(fill).bits)), first(n), p);
     return reinterpret_cast<Float>(__builtin_convertvector(reinterpret_cast<Half>(h), Uint) << 16);
 }
-inline void store_part(float* p, Float v, std::int64_t n) { _mm512_mask_storeu_ps(p, first(n), static_cast<__m512>(v)); }
+inline void store_part(float* p, Float v, std::int64_t n) {
+    _mm512_mask_storeu_ps(p, first(n), static_cast<__m512>(v));
+}
 inline void store_part(bf16* p, Float v, std::int64_t n) {
     const Half h = __builtin_convertvector(round_bits(v), Half);
     _mm256_mask_storeu_epi16(p, first(n), reinterpret_cast<__m256i>(h));
@@ -149,7 +151,7 @@ template <class Body> inline void sweep(std::int64_t n, Body body) {
     sweep<2>(n, [&](auto place, auto) { body(place); });
 }
 
-// e^x to within 1.1 ulp (tests/kernels/simd_test.cpp) on [-87.33, 88.7228]; below it 0, above it infinity; NaN stays NaN.
+// e^x to within 1.1 ulp (tests/kernels/simd_test.cpp) on [-87.33, 88.7228]; 0 below, infinity above; NaN stays NaN.
 // x = n ln2 + r with |r| <= ln2 / 2. e^r = 1 + r + r^2 q(r), q of degree 4 fitted for least maximum relative error
 // (2^-27.8 with rounded coefficients). 2^n is added to the exponent field: p * 2^n is a normal number on this range.
 inline Float exp(Float x) {
