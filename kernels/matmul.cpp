@@ -29,29 +29,83 @@ template <class T, class C> void without_k(const Matmul<T, C>& p) {
         }
 }
 
+// `shared`: where B is packed, `room` floats of it.
+template <class T, class C> void multiply(Stream& stream, const Matmul<T, C>& p, float* shared, std::int64_t room) {
+    const tile::Cut blocks = gemm::blocks_of(p.k);
+    const gemm::Plan plan(p.m, p.n, p.k, room);
+    const tile::Cut rows(p.m, plan.rows);
+    if (!plan.pack_first) {
+        stream.parallel(rows.pieces * ceil_div(p.n, plan.columns), [&](std::int64_t i, int thread) {
+            const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
+            gemm::work(p, {rows.begin(r), rows.size(r), column, std::min(plan.columns, p.n - column), 0, blocks.pieces, 0}, nullptr,
+                       stream.workspace(thread));
+        });
+        return;
+    }
+    for (std::int64_t first = 0; first < p.n; first += plan.packed_columns)
+        for (std::int64_t block = 0; block < blocks.pieces; block += plan.packed_blocks) {
+            const std::int64_t width = std::min(plan.packed_columns, p.n - first), here = std::min(plan.packed_blocks, blocks.pieces - block);
+            const std::int64_t k0 = blocks.begin(block);
+            const gemm::Packed packed{shared, first, k0, blocks.begin(block + here) - k0};
+            stream.parallel(ceil_div(width, tile::panel) * here, [&](std::int64_t i, int) {
+                const std::int64_t column = i / here * tile::panel, b = block + i % here;
+                pack::panel_of_b(p.b, blocks.begin(b), blocks.size(b), first + column, std::min<std::int64_t>(width - column, tile::panel),
+                                 shared + column * packed.k + (blocks.begin(b) - k0) * tile::panel);
+            });
+            stream.parallel(rows.pieces * ceil_div(width, plan.columns), [&](std::int64_t i, int thread) {
+                const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
+                gemm::work(p, {rows.begin(r), rows.size(r), first + column, std::min(plan.columns, width - column), block, here,
+                               rows.begin((r + stream.threads()) % rows.pieces)},
+                           &packed, stream.workspace(thread));
+            });
+        }
+}
+
+// A bf16 result whose k is worked in pieces: the pieces meet in float, and are rounded once.
+template <class T> void multiply_in_pieces(Stream& stream, const Matmul<T, bf16>& p) {
+    float* const sums = reinterpret_cast<float*>(stream.shared_workspace());
+    const std::int64_t room = stream.shared_bytes() / 4, columns = std::min(p.n, 4 * gemm::tile_columns);
+    const std::int64_t most_rows = std::min(p.m, room / 2 / columns);
+    for (std::int64_t column = 0; column < p.n; column += columns)
+        for (std::int64_t row = 0; row < p.m; row += most_rows) {
+            const std::int64_t rows = std::min(most_rows, p.m - row), width = std::min(columns, p.n - column);
+            bf16* const out = p.c + row * p.c_stride + column;
+            const auto each_row = [&](auto body) { stream.parallel(rows, [&](std::int64_t r, int) { body(sums + r * width, out + r * p.c_stride); }); };
+            if (p.accumulate)
+                each_row([&](float* sum, const bf16* c) { for (std::int64_t i = 0; i < width; ++i) sum[i] = static_cast<float>(c[i]); });
+            MatmulOperand<T> a = p.a, b = p.b;
+            a.data += row * a.row_stride, b.data += column * b.col_stride;
+            multiply<T, float>(stream, {.c = sums, .c_stride = width, .a = a, .b = b, .m = rows, .n = width, .k = p.k,
+                                        .accumulate = p.accumulate, .bias = p.bias ? p.bias + column : nullptr},
+                               sums + most_rows * columns, room - most_rows * columns);
+            each_row([&](const float* sum, bf16* c) { for (std::int64_t i = 0; i < width; ++i) c[i] = bf16(sum[i]); });
+        }
+}
+
 }  // namespace
+
+template <class T, class C> void matmul(Stream& stream, const Matmul<T, C>& p) {
+    check(p);
+    if (p.m == 0 || p.n == 0) return;
+    if (p.k == 0) return without_k(p);
+    if (stream.workspace_bytes() < matmul_workspace_bytes)
+        fail("matmul: the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ", matmul_workspace_bytes);
+    if (stream.shared_bytes() < matmul_workspace_bytes)
+        fail("matmul: the stream has ", stream.shared_bytes(), " bytes of shared workspace; give it ", matmul_workspace_bytes);
+    const std::int64_t room = stream.shared_bytes() / 4;
+    if constexpr (std::is_same_v<C, bf16>)
+        if (gemm::Plan(p.m, p.n, p.k, room).splits_k(p.k)) return multiply_in_pieces(stream, p);
+    multiply(stream, p, reinterpret_cast<float*>(stream.shared_workspace()), room);
+}
 
 template <class T, class C> void matmul_serial(const Matmul<T, C>& p, std::byte* workspace) {
     check(p);
     if (p.k == 0) return without_k(p);
+    const std::int64_t blocks = gemm::blocks_of(p.k).pieces;
     for (std::int64_t column = 0; column < p.n; column += gemm::tile_columns)
         for (std::int64_t row = 0; row < p.m; row += gemm::tile_rows)
-            gemm::work(p, {row, std::min(p.m - row, gemm::tile_rows), column, std::min(p.n - column, gemm::tile_columns)},
+            gemm::work(p, {row, std::min(p.m - row, gemm::tile_rows), column, std::min(p.n - column, gemm::tile_columns), 0, blocks, row},
                        nullptr, workspace);
-}
-
-template <class T, class C> void matmul(Stream& stream, const Matmul<T, C>& p) {
-    check(p);
-    if (p.k == 0) return without_k(p);
-    if (stream.workspace_bytes() < matmul_workspace_bytes)
-        fail("matmul: the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ", matmul_workspace_bytes);
-    const tile::Cut rows(p.m, 112);
-    const std::int64_t columns = std::min(gemm::tile_columns, std::max<std::int64_t>(tile::panel, p.n * rows.pieces / 16 / tile::panel * tile::panel));
-    const std::int64_t across = ceil_div(p.n, columns);
-    stream.parallel(rows.pieces * across, [&](std::int64_t i, int thread) {
-        const std::int64_t r = i % rows.pieces, column = i / rows.pieces * columns;
-        gemm::work(p, {rows.begin(r), rows.size(r), column, std::min(columns, p.n - column)}, nullptr, stream.workspace(thread));
-    });
 }
 
 template <class T> const char* matmul_isa() {

@@ -15,6 +15,7 @@ inline void transpose(simd::Float (&x)[simd::width]) {
     using simd::Float;
     constexpr int width = simd::width;
     // A perfect shuffle of the registers, log2(width) times over, is the transposition.
+#pragma GCC unroll 4
     for (int round = 1; round < width; round *= 2) {
         Float y[width];
 #pragma GCC unroll 8
@@ -31,6 +32,7 @@ inline void transpose(simd::Float (&x)[simd::width]) {
             y[2 * i + 1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
 #endif
         }
+#pragma GCC unroll 16
         for (int i = 0; i < width; ++i) x[i] = y[i];
     }
 }
@@ -40,13 +42,19 @@ template <class T>
 void transposed(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, float* out,
                 std::int64_t out_stride) {
     using simd::Float;
-    for (std::int64_t c = 0; c < columns; c += simd::width) {
+    std::int64_t c = 0;
+    Float x[simd::width];
+    if (rows >= simd::width)
+        for (; c + simd::width <= columns; c += simd::width) {
+#pragma GCC unroll 16
+            for (int r = 0; r < simd::width; ++r) x[r] = simd::load(in + r * in_stride + c);
+            transpose(x);
+#pragma GCC unroll 16
+            for (int i = 0; i < simd::width; ++i) simd::store(out + (c + i) * out_stride, x[i]);
+        }
+    for (; c < columns; c += simd::width) {
         const std::int64_t here = columns - c < simd::width ? columns - c : simd::width;
-        Float x[simd::width];
-        for (int r = 0; r < simd::width; ++r)
-            x[r] = r >= rows                ? Float{}
-                   : here == simd::width ? simd::load(in + r * in_stride + c)
-                                         : simd::load_part(in + r * in_stride + c, here);
+        for (int r = 0; r < simd::width; ++r) x[r] = r < rows ? simd::load_part(in + r * in_stride + c, here) : Float{};
         transpose(x);
         for (std::int64_t i = 0; i < here; ++i) simd::store(out + (c + i) * out_stride, x[i]);
     }
@@ -72,29 +80,37 @@ void panel_of_b(const MatmulOperand<T>& b, std::int64_t k0, std::int64_t k, std:
     }
 }
 
-// `rows` rows of A from `row` on, k columns from k0 on, in slivers of `cut` one after another, `k` elements a row.
-// `m` is A's own number of rows: up to there a whole vector may be read.
+// Row-contiguous slivers lie this many floats apart from k to k: whole vectors, none of them across a cache line.
+constexpr std::int64_t sliver_rows = (tile::max_rows + simd::width - 1) / simd::width * simd::width;
+constexpr std::int64_t sliver_floats(std::int64_t k) { return sliver_rows * k; }
+
+// `cut.total` rows of A from `row` on, k columns from k0 on, in slivers. `m` is A's own number of rows: up to there a whole
+// vector may be read.
 template <class T>
 void slivers_of_a(const MatmulOperand<T>& a, std::int64_t m, std::int64_t row, const tile::Cut& cut, std::int64_t k0, std::int64_t k,
                   float* out) {
+    const T* in = a.data + row * a.row_stride + k0 * a.col_stride;
     if (a.col_stride == 1) {
-        for (std::int64_t r = 0; r < cut.total; ++r, out += k) {
-            const T* in = a.data + (row + r) * a.row_stride + k0;
-            std::int64_t i = 0;
-            for (; i + simd::width <= k; i += simd::width) simd::store(out + i, simd::load(in + i));
-            if (i < k) simd::store_part(out + i, simd::load_part(in + i, k - i), k - i);
+        for (std::int64_t s = 0; s < cut.pieces; ++s, out += sliver_floats(k)) {
+            float* to = out;
+            for (std::int64_t r = cut.begin(s); r < cut.begin(s + 1); ++r, in += a.row_stride, to += k) {
+                std::int64_t i = 0;
+                for (; i + simd::width <= k; i += simd::width) simd::store(to + i, simd::load(in + i));
+                if (i < k) simd::store_part(to + i, simd::load_part(in + i, k - i), k - i);
+            }
         }
         return;
     }
-    for (std::int64_t s = 0; s < cut.pieces; ++s) {
-        const std::int64_t first = row + cut.begin(s), height = cut.size(s);
-        const T* in = a.data + first * a.row_stride + k0 * a.col_stride;
-        float* to = out + cut.begin(s) * k;
-        // Whole vectors overlap the next k's place, which is written after them; the last place has slack behind it.
-        for (std::int64_t i = 0; i < k; ++i, in += a.col_stride, to += height)
-            for (std::int64_t r = 0; r < height; r += simd::width)
-                simd::store(to + r, first + r + simd::width <= m ? simd::load(in + r) : simd::load_part(in + r, height - r));
-    }
+    // k outside, so that A's memory is read in long rows.
+    for (std::int64_t i = 0; i < k; ++i, in += a.col_stride)
+        for (std::int64_t s = 0; s < cut.pieces; ++s) {
+            const std::int64_t first = cut.begin(s);
+            float* const to = out + s * sliver_floats(k) + i * sliver_rows;
+            for (std::int64_t r = 0; r < sliver_rows; r += simd::width)
+                simd::store(to + r, row + first + r + simd::width <= m ? simd::load(in + first + r)
+                                    : row + first + r < m              ? simd::load_part(in + first + r, m - row - first - r)
+                                                                       : simd::Float{});
+        }
 }
 
 }  // namespace keel::pack

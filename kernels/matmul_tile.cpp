@@ -31,7 +31,7 @@ template <int rows, int vectors, Order order> void kernel(const Product& p) {
     for (int i = 0; i < bases; ++i) a[i] = p.a + 3 * i * p.a_stride;
     const float* b = p.b;
     const std::int64_t a_stride = p.a_stride, b_stride = p.b_stride;
-    for (std::int64_t k = 0; k < p.k; ++k) {
+    const auto step = [&] {
         Float y[vectors];
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; ++v) y[v] = simd::load(b + v * lanes);
@@ -48,7 +48,28 @@ template <int rows, int vectors, Order order> void kernel(const Product& p) {
         } else {
             a[0] += a_stride;
         }
+    };
+    std::int64_t k = 0;
+    if (p.ahead.b) {
+        Product::Ahead ahead = p.ahead;
+        const std::int64_t back = ahead.a_step - ahead.a_rows * ahead.a_row;
+        std::int64_t row = 0, c_rows = ahead.c ? rows : 0;
+        for (; k + 4 <= p.k; k += 4) {
+            __builtin_prefetch(ahead.b, 0, 2);
+            __builtin_prefetch(ahead.a, 0, 2);
+            if (--c_rows >= 0) {
+                __builtin_prefetch(ahead.c, 1, 3);
+                if (vectors * sizeof(Float) > 64) __builtin_prefetch(ahead.c + 16, 1, 3);
+                ahead.c += p.c_stride;
+            }
+            ahead.b += 64;
+            ahead.a += ahead.a_row;
+            if (++row == ahead.a_rows) row = 0, ahead.a += back;
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) step();
+        }
     }
+    for (; k < p.k; ++k) step();
     finish(p, sum);
 }
 

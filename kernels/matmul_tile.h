@@ -35,6 +35,15 @@ struct Product {
     std::int64_t k;
     Finish finish = Finish::store;
     const float* scale = nullptr;  // [columns], for scale_add
+    // What the next products will touch, asked nearer while this one is worked; never read here, so any address will do.
+    // For every 4 k: 64 bytes from b on; a line from the next of a_rows rows of a, which go on by a_step once all were
+    // asked; and the panel's width of the next row of c, until its rows are through. Null asks for nothing.
+    struct Ahead {
+        const char *a = nullptr, *b = nullptr;
+        float* c = nullptr;
+        std::int64_t a_row = 0, a_rows = 1, a_step = 0;  // bytes, but a_rows
+    };
+    Ahead ahead = Ahead();
 };
 
 // C [rows, columns] for any number of rows; columns is a multiple of `lanes`.

@@ -38,7 +38,8 @@ int available_cpus() {
 struct Stream::Crew {
     int threads;
     std::int64_t workspace_bytes;
-    std::byte* workspace = nullptr;
+    std::int64_t shared_bytes;
+    std::byte* workspace = nullptr;  // one piece a thread, then the shared one
     std::vector<std::thread> workers;
 
     // One job at a time. `epoch` announces it; `busy` counts the workers that still hold it.
@@ -75,11 +76,12 @@ struct Stream::Crew {
     }
 };
 
-Stream::Stream(int threads, std::int64_t workspace_bytes) : crew_(std::make_unique<Crew>()) {
+Stream::Stream(int threads, std::int64_t workspace_bytes, std::int64_t shared_bytes) : crew_(std::make_unique<Crew>()) {
     if (threads < 0) fail("Stream: ", threads, " threads; give a positive number, or 0 for every processor");
     crew_->threads = threads ? threads : available_cpus();
     crew_->workspace_bytes = ceil_div(std::max<std::int64_t>(workspace_bytes, 64), 64) * 64;
-    const auto bytes = static_cast<std::size_t>(crew_->workspace_bytes * crew_->threads);
+    crew_->shared_bytes = ceil_div(std::max<std::int64_t>(shared_bytes, 64), 64) * 64;
+    const auto bytes = static_cast<std::size_t>(crew_->workspace_bytes * crew_->threads + crew_->shared_bytes);
     const std::size_t huge_page = 2 << 20;
     crew_->workspace = static_cast<std::byte*>(std::aligned_alloc(huge_page, (bytes + huge_page - 1) / huge_page * huge_page));
     if (!crew_->workspace) throw std::bad_alloc();
@@ -98,6 +100,8 @@ Stream::~Stream() {
 int Stream::threads() const { return crew_->threads; }
 std::int64_t Stream::workspace_bytes() const { return crew_->workspace_bytes; }
 std::byte* Stream::workspace(int thread) const { return crew_->workspace + thread * crew_->workspace_bytes; }
+std::int64_t Stream::shared_bytes() const { return crew_->shared_bytes; }
+std::byte* Stream::shared_workspace() const { return workspace(crew_->threads); }
 
 void Stream::run(std::int64_t tiles, Call call, void* body) {
     Crew& crew = *crew_;

@@ -20,9 +20,11 @@ int available_cpus();
 
 class Stream {
 public:
-    // threads = 0 takes available_cpus(). Every thread gets `workspace_bytes` of scratch, 64-byte aligned.
-    static constexpr std::int64_t default_workspace_bytes = 4 << 20;
-    explicit Stream(int threads = 0, std::int64_t workspace_bytes = default_workspace_bytes);
+    // threads = 0 takes available_cpus(). Every thread gets `workspace_bytes` of scratch, and all together get
+    // `shared_bytes`, both 64-byte aligned.
+    static constexpr std::int64_t default_workspace_bytes = 4 << 20, default_shared_bytes = 8 << 20;
+    explicit Stream(int threads = 0, std::int64_t workspace_bytes = default_workspace_bytes,
+                    std::int64_t shared_bytes = default_shared_bytes);
     ~Stream();
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
@@ -31,6 +33,8 @@ public:
     int threads() const;
     std::int64_t workspace_bytes() const;         // per thread
     std::byte* workspace(int thread) const;       // scratch of one thread, for the length of one tile
+    std::int64_t shared_bytes() const;
+    std::byte* shared_workspace() const;          // scratch of one op: one `parallel` fills it, the next one reads it
 
     // Calls body(tile, thread) for every tile in [0, tiles), and returns when all are done. The first exception of a
     // tile is rethrown here.
