@@ -64,7 +64,9 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
         const auto commands = command_names(command);
         if (!commands.empty())
             return concat("which command? `", path, "` has ", join(commands, ", "), "; `", path, " --help` tells more");
-        return concat(error.what(), "; see `", path, " --help`");
+        for (const CLI::Option* option : command.get_options())
+            if (std::string(error.what()) == option->get_name() + " is required")
+                return concat(option->get_name(), " is missing: ", option->get_description(), "; see `", path, " --help`");
     }
     return concat(error.what(), "; see `", path, " --help`");
 }

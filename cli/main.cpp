@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -12,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/explain.h"
+#include "data/utf8.h"
 #include "engine/observe/ledger.h"
 #include "kernels/base/error.h"
 
@@ -28,10 +30,13 @@ constexpr const char* about =
     "Every setting of a run is a flag (--optim.lr 3e-4), and the same name in a TOML file given with --config.\n"
     "`keel COMMAND --help` lists them.";
 
-std::string version_text() { return std::string("keel ") + KEEL_VERSION + ", built for " + KEEL_ARCH; }
+std::string version_text() {
+    return keel::concat("keel ", KEEL_VERSION, ", built for ", KEEL_ARCH, ", Unicode ", keel::unicode_version());
+}
 
 int finish(int code) {
     // Output that could not be written is a failure, but a reader who left (`keel … | head`) is not.
+    errno = 0;
     if (std::fflush(stdout) != 0 && errno != EPIPE && code == 0) {
         std::perror("keel: error: standard output");
         return 1;
@@ -39,35 +44,54 @@ int finish(int code) {
     return code;
 }
 
+int complain(const char* what, keel::ExitCode code = keel::ExitCode::failure) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "keel: error: %s\n", what);
+    return static_cast<int>(code);
+}
+
+void add_commands(CLI::App& app) {
+    keel::add_tokenizer(app);
+    keel::add_tokenize(app);
+    keel::add_estimate(app);
+    keel::add_train(app);
+    keel::add_eval(app);
+    keel::add_generate(app);
+    keel::add_bench(app);
+}
+
+int run(int argc, char** argv) {
+    CLI::App app(about, "keel");
+    app.set_version_flag("--version", version_text(), "print the version, what it was built for and its Unicode tables");
+    app.require_subcommand(1);
+    app.get_formatter()->column_width(44);
+    add_commands(app);
+    if (argc <= 1) {
+        std::fputs(app.help().c_str(), stderr);
+        return static_cast<int>(keel::ExitCode::usage);
+    }
+    try {
+        app.parse(argc, argv);
+        return 0;
+    } catch (const CLI::Success& asked) {  // --help, --version
+        return app.exit(asked);
+    } catch (const CLI::ParseError& error) {
+        return complain(keel::explain(app, error).c_str(), keel::ExitCode::usage);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     keel::process_start();
     std::signal(SIGPIPE, SIG_IGN);  // a broken pipe is a failed write, not a killed run
-
-    CLI::App app(about, "keel");
-    app.set_version_flag("--version", version_text(), "print the version and what it was built for");
-    app.require_subcommand(1);
-    app.get_formatter()->column_width(44);
-    keel::add_estimate(app);
-
     try {
-        app.parse(argc, argv);
-        return finish(0);
-    } catch (const CLI::Success& asked) {  // --help, --version
-        app.exit(asked);
-        return finish(0);
-    } catch (const CLI::ParseError& error) {
-        std::fprintf(stderr, "keel: error: %s\n", keel::explain(app, error).c_str());
-        return finish(static_cast<int>(keel::ExitCode::usage));
+        return finish(run(argc, argv));
     } catch (const keel::Error& error) {
-        std::fflush(stdout);
-        std::fprintf(stderr, "keel: error: %s\n", error.what());
-        return finish(static_cast<int>(error.code()));
+        return finish(complain(error.what(), error.code()));
     } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "keel: error: out of memory; `keel estimate` shows what a run needs and what would lower it\n");
+        return finish(complain("out of memory; `keel estimate` shows what a run needs and what would lower it"));
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "keel: error: %s\n", error.what());
+        return finish(complain(error.what()));
     }
-    return finish(1);
 }

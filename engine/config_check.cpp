@@ -124,29 +124,6 @@ void resolve_length(TrainSection& t) {
     t.steps = ramp.steps_for(t.samples);
 }
 
-void resolve_batch(TrainSection& t) {
-    require_at_least("train.global_batch", t.global_batch, 0);
-    require_at_least("train.micro_batch", t.micro_batch, 0);
-    if (t.global_batch == 0 && t.micro_batch == 0)
-        fail_usage("the batch is missing: give --train.global_batch, the samples per optimizer step");
-    if (t.global_batch == 0) t.global_batch = t.micro_batch;
-    if (!t.batch_ramp.empty() && t.batch_ramp.size() != 3)
-        fail_usage("--train.batch_ramp takes three numbers, start increment ramp_samples, but got ",
-                   t.batch_ramp.size());
-    if (t.micro_batch == 0) t.micro_batch = t.batch_ramp.empty() ? t.global_batch : t.batch_ramp[0];
-    if (t.global_batch % t.micro_batch != 0)
-        fail_usage("--train.global_batch ", t.global_batch, " is not a multiple of --train.micro_batch ", t.micro_batch,
-                   "; ", t.global_batch / t.micro_batch * t.micro_batch, " and ",
-                   (t.global_batch / t.micro_batch + 1) * t.micro_batch, " are the nearest that are");
-    if (t.batch_ramp.empty()) return;
-    (void)BatchRamp(t);  // checks start, increment and length
-    for (const int i : {0, 1})
-        if (const std::int64_t n = t.batch_ramp[static_cast<std::size_t>(i)];
-            n % t.micro_batch != 0 && t.batch_ramp[0] != t.global_batch)
-            fail_usage("--train.batch_ramp ", i == 0 ? "starts at " : "grows by ", n,
-                       ", which is not a multiple of --train.micro_batch ", t.micro_batch);
-}
-
 void check_blend(const char* flag, const std::vector<std::string>& words) {
     bool after_weight = false;
     std::size_t files = 0, weights = 0;
@@ -265,6 +242,29 @@ void resolve_model(ModelSection& m) {
     require_range("model.init_std", m.init_std, 0, 1e3, "at least 0");
     require_at_least("model.window", m.window, 0);
     check_rope(m);
+}
+
+void resolve_batch(TrainSection& t) {
+    require_at_least("train.global_batch", t.global_batch, 0);
+    require_at_least("train.micro_batch", t.micro_batch, 0);
+    if (t.global_batch == 0 && t.micro_batch == 0)
+        fail_usage("the batch is missing: give --train.global_batch, the samples per optimizer step");
+    if (t.global_batch == 0) t.global_batch = t.micro_batch;
+    if (!t.batch_ramp.empty() && t.batch_ramp.size() != 3)
+        fail_usage("--train.batch_ramp takes three numbers, start increment ramp_samples, but got ",
+                   t.batch_ramp.size());
+    if (t.micro_batch == 0) t.micro_batch = t.batch_ramp.empty() ? t.global_batch : t.batch_ramp[0];
+    if (t.global_batch % t.micro_batch != 0)
+        fail_usage("--train.global_batch ", t.global_batch, " is not a multiple of --train.micro_batch ", t.micro_batch,
+                   "; ", t.global_batch / t.micro_batch * t.micro_batch, " and ",
+                   (t.global_batch / t.micro_batch + 1) * t.micro_batch, " are the nearest that are");
+    if (t.batch_ramp.empty()) return;
+    (void)BatchRamp(t);  // checks start, increment and length
+    for (const int i : {0, 1})
+        if (const std::int64_t n = t.batch_ramp[static_cast<std::size_t>(i)];
+            n % t.micro_batch != 0 && t.batch_ramp[0] != t.global_batch)
+            fail_usage("--train.batch_ramp ", i == 0 ? "starts at " : "grows by ", n,
+                       ", which is not a multiple of --train.micro_batch ", t.micro_batch);
 }
 
 void resolve_and_validate(Config& config) {
