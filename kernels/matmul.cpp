@@ -34,11 +34,17 @@ template <class T, class C> void multiply(Stream& stream, const Matmul<T, C>& p,
     const tile::Cut blocks = gemm::blocks_of(p.k);
     const gemm::Plan plan(p.m, p.n, p.k, room);
     const tile::Cut rows(p.m, plan.rows);
-    if (!plan.pack_first) {
+    if (plan.packing != gemm::Packing::b) {
+        const tile::Cut slivers(p.m, tile::max_rows);
+        const gemm::Packed a{shared, 0, 0, p.k};
+        if (plan.packing == gemm::Packing::a)
+            stream.parallel(blocks.pieces, [&](std::int64_t i, int) {
+                pack::slivers_of_a(p.a, p.m, 0, slivers, blocks.begin(i), blocks.size(i), shared + slivers.pieces * pack::sliver_rows * blocks.begin(i));
+            });
         stream.parallel(rows.pieces * ceil_div(p.n, plan.columns), [&](std::int64_t i, int thread) {
             const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
-            gemm::work(p, {rows.begin(r), rows.size(r), column, std::min(plan.columns, p.n - column), 0, blocks.pieces, 0}, nullptr,
-                       stream.workspace(thread));
+            gemm::work_on_own_b(p, {rows.begin(r), rows.size(r), column, std::min(plan.columns, p.n - column), 0, blocks.pieces, 0},
+                                plan.packing == gemm::Packing::a ? &a : nullptr, stream.workspace(thread));
         });
         return;
     }
@@ -54,9 +60,9 @@ template <class T, class C> void multiply(Stream& stream, const Matmul<T, C>& p,
             });
             stream.parallel(rows.pieces * ceil_div(width, plan.columns), [&](std::int64_t i, int thread) {
                 const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
-                gemm::work(p, {rows.begin(r), rows.size(r), first + column, std::min(plan.columns, width - column), block, here,
-                               rows.begin((r + stream.threads()) % rows.pieces)},
-                           &packed, stream.workspace(thread));
+                gemm::work_on_packed_b(p, {rows.begin(r), rows.size(r), first + column, std::min(plan.columns, width - column), block, here,
+                                           rows.begin((r + stream.threads()) % rows.pieces)},
+                                       packed, stream.workspace(thread));
             });
         }
 }
@@ -104,7 +110,7 @@ template <class T, class C> void matmul_serial(const Matmul<T, C>& p, std::byte*
     const std::int64_t blocks = gemm::blocks_of(p.k).pieces;
     for (std::int64_t column = 0; column < p.n; column += gemm::tile_columns)
         for (std::int64_t row = 0; row < p.m; row += gemm::tile_rows)
-            gemm::work(p, {row, std::min(p.m - row, gemm::tile_rows), column, std::min(p.n - column, gemm::tile_columns), 0, blocks, row},
+            gemm::work_on_own_b(p, {row, std::min(p.m - row, gemm::tile_rows), column, std::min(p.n - column, gemm::tile_columns), 0, blocks, row},
                        nullptr, workspace);
 }
 

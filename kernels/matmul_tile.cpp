@@ -7,7 +7,6 @@ namespace keel::tile {
 namespace {
 
 using simd::Float;
-using Kernel = void (*)(const Product&);
 
 template <int rows, int vectors> [[gnu::always_inline]] inline void finish(const Product& p, const Float (&sum)[rows][vectors]) {
     const auto each = [&](auto value) {
@@ -73,32 +72,32 @@ template <int rows, int vectors, Order order> void kernel(const Product& p) {
     finish(p, sum);
 }
 
-template <Order order, int vectors, int... row>
-constexpr std::array<Kernel, sizeof...(row)> kernels(std::integer_sequence<int, row...>) {
-    return {kernel<row + 1, vectors, order>...};
+template <Order order, int... row> constexpr std::array<Kernels, sizeof...(row)> table(std::integer_sequence<int, row...>) {
+    return {Kernels{kernel<row + 1, 1, order>, kernel<row + 1, 2, order>}...};
 }
-template <Order order, int vectors>
-constexpr auto table = kernels<order, vectors>(std::make_integer_sequence<int, max_rows>{});
+constexpr auto by_rows = table<Order::rows>(std::make_integer_sequence<int, max_rows>{});
+constexpr auto by_columns = table<Order::columns>(std::make_integer_sequence<int, max_rows>{});
 
 }  // namespace
+
+Kernels kernels(Order order, std::int64_t rows) { return (order == Order::rows ? by_rows : by_columns)[static_cast<std::size_t>(rows - 1)]; }
 
 void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args) {
     const Cut cut(rows, max_rows);
     for (std::int64_t i = 0; i < cut.pieces; ++i) {
         const std::int64_t row = cut.begin(i);
-        const auto height = static_cast<std::size_t>(cut.size(i) - 1);
+        const Kernels kernel = kernels(order, cut.size(i));
         Product p = args;
         p.a += order == Order::rows ? row * args.a_stride : row;
         p.c += row * args.c_stride;
-        const Kernel wide = order == Order::rows ? table<Order::rows, 2>[height] : table<Order::columns, 2>[height];
         std::int64_t column = 0;
         for (; column + panel <= columns; column += panel) {
-            wide(p);
+            kernel.wide(p);
             p.b += args.b_panel;
             p.c += panel;
             if (p.scale) p.scale += panel;
         }
-        if (column < columns) (order == Order::rows ? table<Order::rows, 1>[height] : table<Order::columns, 1>[height])(p);
+        if (column < columns) kernel.narrow(p);
     }
 }
 

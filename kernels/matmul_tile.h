@@ -49,6 +49,13 @@ struct Product {
 // C [rows, columns] for any number of rows; columns is a multiple of `lanes`.
 void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args);
 
+// The kernels for a tile of `rows` rows, at most max_rows, by one and by two vectors.
+struct Kernels {
+    void (*narrow)(const Product&);
+    void (*wide)(const Product&);
+};
+Kernels kernels(Order order, std::int64_t rows);
+
 // The pieces in which `rows` rows are worked: even, none longer than `most`.
 struct Cut {
     std::int64_t total, pieces;
