@@ -9,7 +9,7 @@
 namespace keel {
 namespace {
 
-constexpr double width = 640, height = 240, left = 58, right = 12, top = 10, bottom = 30;
+constexpr double width = 640, height = 240, left = 72, right = 12, top = 12, bottom = 42;
 constexpr std::size_t most_points = 400;
 
 std::string print(const char* format, auto... values) {
@@ -22,13 +22,14 @@ std::string print(const char* format, auto... values) {
     return text;
 }
 
-// 1500000 as 1.5M: tick labels must be short.
-std::string tick_text(double value, const std::string& format) {
-    const double size = std::fabs(value);
+// Labels of one axis share a unit: 1.5M beside 0.5M, and 12.5k beside 2.5k.
+std::string tick_text(double value, const Axis& axis) {
+    const double size = std::max(std::fabs(axis.low), std::fabs(axis.high));
+    if (value == 0) return "0";
     if (size >= 1e9) return print("%.4gG", value / 1e9);
     if (size >= 1e6) return print("%.4gM", value / 1e6);
     if (size >= 1e4) return print("%.4gk", value / 1e3);
-    return number_text(format.c_str(), value).text;
+    return print("%.4g", value);
 }
 
 std::vector<Point> finite(const std::vector<Point>& points) {
@@ -98,10 +99,9 @@ std::string svg_chart(const Chart& chart) {
 
     double x0 = INFINITY, x1 = -INFINITY, y0 = INFINITY, y1 = -INFINITY;
     for (const auto* points : {&line, &dots})
-        for (const Point& p : *points) {
-            x0 = std::min(x0, p.x), x1 = std::max(x1, p.x);
-            y0 = std::min(y0, p.y), y1 = std::max(y1, p.y);
-        }
+        for (const Point& p : *points) y0 = std::min(y0, p.y), y1 = std::max(y1, p.y);
+    for (const auto* points : {&all, &dots})
+        for (const Point& p : *points) x0 = std::min(x0, p.x), x1 = std::max(x1, p.x);
     if (chart.from_zero) y0 = std::min(y0, 0.0);
     Scale scale{round_axis(x0, x1), round_axis(y0, y1)};
     scale.x.low = x0;  // the curve fills the width
@@ -114,17 +114,17 @@ std::string svg_chart(const Chart& chart) {
         if (y < top - 1) break;
         out += print("<line class=\"grid\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\"/>", left, width - right, y, y);
         out += print("<text class=\"tick\" text-anchor=\"end\" x=\"%.0f\" y=\"%.1f\">", left - 6, y + 4) +
-               tick_text(v, chart.y_format) + "</text>";
+               tick_text(v, scale.y) + "</text>";
     }
     for (double v = std::ceil(scale.x.low / scale.x.step) * scale.x.step; v <= scale.x.high * (1 + 1e-9);
          v += scale.x.step)
         out += print("<text class=\"tick\" text-anchor=\"%s\" x=\"%.1f\" y=\"%.0f\">",
-                     scale.px(v) > width - right - 20 ? "end" : "middle", scale.px(v), height - bottom + 16) +
-               tick_text(v, "%.6g") + "</text>";
-    out += print("<text class=\"tick\" text-anchor=\"end\" x=\"%.0f\" y=\"%.0f\">", width - right, height - 2) +
+                     scale.px(v) > width - right - 20 ? "end" : "middle", scale.px(v), height - bottom + 18) +
+               tick_text(v, scale.x) + "</text>";
+    out += print("<text class=\"tick\" text-anchor=\"end\" x=\"%.0f\" y=\"%.0f\">", width - right, height - 5) +
            chart.x_label + "</text>";
     if (line.size() == 1) out += print("<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>", scale.px(line[0].x), scale.py(line[0].y));
-    else if (line.size() < 50) out += path(scale, line, "line");
+    else if (!chart.noisy || line.size() < 50) out += path(scale, line, "line");
     else out += path(scale, line, "faint") + path(scale, smooth(line), "line");
     for (const Point& p : dots)
         out += print("<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%.6g: %.6g</title></circle>", scale.px(p.x),

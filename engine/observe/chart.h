@@ -13,10 +13,10 @@ struct Point {
 
 struct Chart {
     std::string title{}, x_label{};
-    std::string y_format = "%.3g";
-    std::vector<Point> line{};   // drawn as it is, if few points; else as a faint line under a smoothed one
+    std::vector<Point> line{};
     std::vector<Point> dots{};   // marked one by one, for example evaluations
     bool from_zero = false;    // the y axis starts at 0
+    bool noisy = false;        // draw the line faintly, and a running mean over it
 };
 
 // Points that are not finite are left out. No finite point at all: a line of text instead of a chart.

@@ -58,7 +58,9 @@ polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .p0 { background: #8b95a5; } .p1 { background: #d99a1c; } .p2 { background: #1f6feb; } .p3 { background: #8250df; }
 .p4 { background: #1a9e74; } .p5 { background: #b6bec9; }
 pre { background: var(--card); border-radius: 8px; padding: 12px; overflow-x: auto; font-size: .82rem; line-height: 1.45; margin: 0; }
+p.note { overflow-wrap: anywhere; }
 pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; font-family: Georgia, serif; font-size: 1rem; }
+@media (max-width: 600px) { .tick { font-size: 19px; } .tiles dd { font-size: 1.15rem; } pre { font-size: .72rem; } }
 summary { cursor: pointer; font-weight: 600; font-size: 1.1rem; margin: 36px 0 10px; }
 )css";
 
@@ -180,20 +182,23 @@ RunLog read_log(const std::filesystem::path& path) {
 
 void write_report(const std::filesystem::path& path, const std::filesystem::path& log_path, const ReportFacts& facts) {
     const RunLog log = read_log(log_path);
-    const std::string run = html_escape(facts.config.run.dir);
+    const std::filesystem::path dir = facts.config.run.dir;
+    const std::string run = html_escape((dir.has_parent_path() ? dir.parent_path().filename() / dir.filename() : dir).string());
     std::string out = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
                       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>keel: " + run +
                       "</title>\n<style>" + style + "</style></head><body>\n<h1>" + run + "</h1>\n";
-    out += "<p class=\"note\">" +
+    out += "<p class=\"note\">" + html_escape(dir.string()) + "<br>" +
            concat(facts.config.model.dtype, ", ", facts.threads, facts.threads == 1 ? " thread" : " threads", ", config ",
                   config_hash(facts.config), log.why.empty() || log.why == "done" ? "" : ", ended by: " + html_escape(log.why)) +
            "</p>\n" + tiles(log, facts);
     out += "<div class=\"charts\">\n" +
            svg_chart({.title = log.eval_loss.empty() ? "Loss" : "Loss; dots are held-out text", .x_label = "step",
-                      .line = log.loss, .dots = log.eval_loss}) +
-           svg_chart({.title = "Learning rate", .x_label = "step", .y_format = "%.2g", .line = log.lr, .from_zero = true}) +
-           svg_chart({.title = "Gradient norm, before clipping", .x_label = "step", .line = log.grad_norm, .from_zero = true}) +
-           svg_chart({.title = "Tokens per second", .x_label = "step", .line = log.tokens_per_second, .from_zero = true}) +
+                      .line = log.loss, .dots = log.eval_loss, .noisy = true}) +
+           svg_chart({.title = "Learning rate", .x_label = "step", .line = log.lr, .from_zero = true}) +
+           svg_chart({.title = "Gradient norm, before clipping", .x_label = "step", .line = log.grad_norm, .from_zero = true,
+                      .noisy = true}) +
+           svg_chart({.title = "Tokens per second", .x_label = "step", .line = log.tokens_per_second, .from_zero = true,
+                      .noisy = true}) +
            "</div>\n";
     out += time_bar(log);
     if (!facts.sample.empty())
