@@ -1,0 +1,73 @@
+// tests/data/helpers.h: what several tests of data/ need: a folder of their own, small token files, messages of errors.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/token_file.h"
+#include "kernels/base/error.h"
+#include "kernels/base/file.h"
+#include "kernels/base/random.h"
+
+namespace keel {
+
+// A folder that goes away with the test.
+class TempFolder {
+public:
+    TempFolder() {
+        const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+        path_ = std::filesystem::temp_directory_path() /
+                concat("keel-", info->test_suite_name(), "-", info->name(), "-", ::getpid());
+        std::filesystem::create_directories(path_);
+    }
+    ~TempFolder() { std::filesystem::remove_all(path_); }
+    std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+    std::string write(const std::string& name, std::string_view content) const {
+        std::ofstream(path_ / name, std::ios::binary) << content;  // no fsync: tests write thousands
+        return *this / name;
+    }
+    const std::filesystem::path& path() const { return path_; }
+
+private:
+    std::filesystem::path path_;
+};
+
+// Documents of the given lengths; token i of the file is i modulo `vocab`.
+inline std::string make_tokens(const std::string& path, const std::vector<std::int64_t>& lengths, std::int64_t vocab = 50000,
+                               std::uint64_t hash = 7) {
+    TokenFileInfo info;
+    info.vocab_size = vocab;
+    info.tokenizer_hash = hash;
+    TokenFileWriter writer(path, info);
+    std::int64_t at = 0;
+    for (const std::int64_t length : lengths) {
+        std::vector<std::int32_t> ids;
+        for (std::int64_t i = 0; i < length; ++i) ids.push_back(static_cast<std::int32_t>(at++ % vocab));
+        writer.append(ids);
+        writer.count_source(length * 3);
+        writer.end_document();
+    }
+    writer.finish();
+    return path;
+}
+
+// What the Error of `body` says; "" if there is none.
+inline std::string message_of(const std::function<void()>& body) {
+    try {
+        body();
+    } catch (const Error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+}  // namespace keel
+
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << "the message is: " << (text)
