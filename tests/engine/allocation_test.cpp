@@ -67,7 +67,7 @@ TEST(Step, AllocatesNothingOnAnyThread) {
             config.data.split = {0.8, 0.2, 0};
             config.run.dir = (dir.path() / (std::string(dtype) + policy)).string();
             config.run.threads = 2;
-            Run run(config);
+            keel::Run run(config);
             run.observe->start(run.progress);
             const auto step = [&] {
                 const StepPlan plan = run.schedule.at(run.progress);
@@ -106,7 +106,7 @@ TEST(Step, ProcessMemoryStaysWithinAMarginOfThePlan) {
     config.data.train = {(dir.path() / "a.tok").string()};
     config.run.dir = (dir.path() / "run").string();
     const std::int64_t before = resident_bytes();
-    Run run(config);
+    keel::Run run(config);
     for (int i = 0; i < 2; ++i) train_step(run, run.schedule.at(run.progress));
     const std::int64_t grown = resident_bytes() - before, planned = run.model->plan().peak_bytes();
     const std::int64_t beside = run.stream.threads() * run.stream.workspace_bytes() + (16 << 20);

@@ -65,17 +65,17 @@ TEST_F(RunTest, TenStepsResumedForTenMoreAreTwentySteps) {
         Config undisturbed = c;
         undisturbed.run.dir += " undisturbed";
         {
-            Run run(undisturbed);
+            keel::Run run(undisturbed);
             go(run, whole, 20);
         }
         {
-            Run run(c);
+            keel::Run run(c);
             go(run, parts, 10);
             save_checkpoint(run);
         }
         Config again = c;
         again.run.threads = 1;
-        Run run(again);
+        keel::Run run(again);
         EXPECT_EQ(run.progress.steps, 10);
         go(run, parts, 10);
         EXPECT_EQ(whole, parts) << c.run.dir;
@@ -83,7 +83,7 @@ TEST_F(RunTest, TenStepsResumedForTenMoreAreTwentySteps) {
 }
 
 TEST_F(RunTest, AStepCanBeRunAgainOnTheSameDataWithTheSameResult) {
-    Run run(config("again"));
+    keel::Run run(config("again"));
     Curve curve;
     go(run, curve, 2);
     const StepPlan plan = run.schedule.at(run.progress);
@@ -100,7 +100,7 @@ TEST_F(RunTest, AStepCanBeRunAgainOnTheSameDataWithTheSameResult) {
 }
 
 TEST_F(RunTest, ANonFiniteGradientChangesNothingButConsumesItsData) {
-    Run run(config("nan"));
+    keel::Run run(config("nan"));
     Curve curve;
     go(run, curve, 1);
     run.model->master()[5] = std::numeric_limits<float>::quiet_NaN();
@@ -117,14 +117,14 @@ TEST_F(RunTest, ANonFiniteGradientChangesNothingButConsumesItsData) {
 
 TEST_F(RunTest, RefusesToResumeAnotherModelAndAsksBeforeTheCurveChanges) {
     {
-        Run run(config("resume"));
+        keel::Run run(config("resume"));
         Curve curve;
         go(run, curve, 1);
         save_checkpoint(run);
     }
     const auto message = [](const Config& c) {
         try {
-            Run run(c);
+            keel::Run run(c);
         } catch (const Error& e) {
             EXPECT_EQ(e.code(), ExitCode::usage);
             return std::string(e.what());
@@ -148,7 +148,7 @@ TEST_F(RunTest, RefusesToResumeAnotherModelAndAsksBeforeTheCurveChanges) {
 TEST_F(RunTest, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
     const Config c = config("damaged");
     {
-        Run run(c);
+        keel::Run run(c);
         Curve curve;
         go(run, curve, 1);
         save_checkpoint(run);
@@ -158,7 +158,7 @@ TEST_F(RunTest, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
     const fs::path newest = fs::path(c.run.dir) / "checkpoints" / "step-00000002" / "weights.safetensors";
     ASSERT_TRUE(fs::exists(newest));
     fs::resize_file(newest, fs::file_size(newest) - 1);
-    Run run(c);
+    keel::Run run(c);
     EXPECT_EQ(run.progress.steps, 1);
 }
 
@@ -167,7 +167,7 @@ TEST_F(RunTest, TokensOfAnotherVocabularyAreRefused) {
     Config c = config("vocab");
     c.data.train = {(dir.path() / "large.tok").string()};
     try {
-        Run run(c);
+        keel::Run run(c);
         FAIL();
     } catch (const Error& e) {
         EXPECT_NE(std::strstr(e.what(), "--model.vocab is 61; raise it to at least 90"), nullptr) << e.what();
@@ -177,7 +177,7 @@ TEST_F(RunTest, TokensOfAnotherVocabularyAreRefused) {
 TEST_F(RunTest, ASignalStopsAfterTheStepWithACheckpointOfIt) {
     Config c = config("signal");
     c.train.steps = 1000;
-    Run run(c);
+    keel::Run run(c);
     std::raise(SIGTERM);
     EXPECT_STREQ(train(run), "signal");
     EXPECT_EQ(run.progress.steps, 1);
@@ -191,7 +191,7 @@ TEST_F(RunTest, TheWholeLoopTrainsEvaluatesAndSaves) {
     c.data.split = {0.8, 0.2, 0};
     c.train.eval_interval = 5;
     c.ckpt.interval = 7;
-    Run run(c);
+    keel::Run run(c);
     EXPECT_STREQ(train(run), "done");
     EXPECT_EQ(run.progress.steps, 20);
     EXPECT_EQ(find_newest_checkpoint(run.checkpoint_root(), {})->step, 20);

@@ -83,7 +83,7 @@ inline void write_token_file(const std::filesystem::path& path, std::int64_t voc
     std::int32_t id = 1;
     for (std::int64_t i = 0; i < tokens; ++i) {
         const double u = random.uniform(static_cast<std::uint64_t>(i));
-        id = static_cast<std::int32_t>(u < 0.3 ? u / 0.3 * static_cast<double>(vocab) : (id * 5 + 1) % vocab);
+        id = static_cast<std::int32_t>(u < 0.3 ? u / 0.3 * static_cast<double>(vocab) : static_cast<double>((id * 5 + 1) % vocab));
         writer.append({&id, 1});
         if (u > 0.97) writer.end_document();
     }
