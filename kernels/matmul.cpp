@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/matmul_amx.h"
 #include "kernels/matmul_float.h"
 
 namespace keel {
@@ -29,49 +30,52 @@ template <class T, class C> void without_k(const Matmul<T, C>& p) {
         }
 }
 
-// `shared`: where B is packed, `room` floats of it.
-template <class T, class C> void multiply(Stream& stream, const Matmul<T, C>& p, float* shared, std::int64_t room) {
-    const tile::Cut blocks = gemm::blocks_of(p.k);
-    const gemm::Plan plan(p.m, p.n, p.k, room);
-    const tile::Cut rows(p.m, plan.rows);
+// `shared`: where operands are packed, `room` elements of it.
+template <class Path, class T, class C>
+void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* shared, std::int64_t room) {
+    using Packed = gemm::Packed<typename Path::Element>;
+    constexpr gemm::Limits limits = Path::limits;
+    const gemm::Blocks blocks(p.k, limits);
+    const gemm::Plan plan(p.m, p.n, p.k, room, limits);
+    const tile::Cut slivers(p.m, limits.row_unit);
+    const std::int64_t tall = plan.rows / limits.row_unit;  // slivers of a tile at most
+    const tile::Cut rows(slivers.pieces, tall);
+    const auto row = [&](std::int64_t i) { return std::min(p.m, rows.begin(i) * limits.row_unit); };
     if (plan.packing != gemm::Packing::b) {
-        const tile::Cut slivers(p.m, tile::max_rows);
-        const gemm::Packed a{shared, 0, 0, p.k};
+        const Packed a{shared, 0, 0, p.k};
         if (plan.packing == gemm::Packing::a)
-            stream.parallel(blocks.pieces, [&](std::int64_t i, int) {
-                pack::slivers_of_a(p.a, p.m, 0, slivers, blocks.begin(i), blocks.size(i), shared + slivers.pieces * pack::sliver_rows * blocks.begin(i));
-            });
+            stream.parallel(blocks.count(), [&](std::int64_t i, int) { Path::pack_a(p.a, p.m, blocks.begin(i), blocks.size(i), shared); });
         stream.parallel(rows.pieces * ceil_div(p.n, plan.columns), [&](std::int64_t i, int thread) {
             const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
-            gemm::work_on_own_b(p, {rows.begin(r), rows.size(r), column, std::min(plan.columns, p.n - column), 0, blocks.pieces, 0},
-                                plan.packing == gemm::Packing::a ? &a : nullptr, stream.workspace(thread));
+            Path::on_own_b(p, {row(r), row(r + 1) - row(r), column, std::min(plan.columns, p.n - column), 0, blocks.count(), 0},
+                           plan.packing == gemm::Packing::a ? &a : nullptr, stream.workspace(thread));
         });
         return;
     }
     for (std::int64_t first = 0; first < p.n; first += plan.packed_columns)
-        for (std::int64_t block = 0; block < blocks.pieces; block += plan.packed_blocks) {
-            const std::int64_t width = std::min(plan.packed_columns, p.n - first), here = std::min(plan.packed_blocks, blocks.pieces - block);
-            const std::int64_t k0 = blocks.begin(block);
-            const gemm::Packed packed{shared, first, k0, blocks.begin(block + here) - k0};
-            stream.parallel(ceil_div(width, tile::panel) * here, [&](std::int64_t i, int) {
-                const std::int64_t column = i / here * tile::panel, b = block + i % here;
-                pack::panel_of_b(p.b, blocks.begin(b), blocks.size(b), first + column, std::min<std::int64_t>(width - column, tile::panel),
-                                 shared + column * packed.k + (blocks.begin(b) - k0) * tile::panel);
+        for (std::int64_t block = 0; block < blocks.count(); block += plan.packed_blocks) {
+            const std::int64_t width = std::min(plan.packed_columns, p.n - first), here = std::min(plan.packed_blocks, blocks.count() - block);
+            const std::int64_t k0 = blocks.begin(block), k = gemm::round_up(blocks.begin(block + here) - k0, limits.k_unit);
+            const Packed b{shared, first, k0, k};
+            stream.parallel(ceil_div(width, limits.panel) * here, [&](std::int64_t i, int) {
+                const std::int64_t column = i / here * limits.panel, at = block + i % here;
+                Path::pack_b(p.b, blocks.begin(at), blocks.size(at), first + column, std::min(width - column, limits.panel),
+                             shared + column * k + (blocks.begin(at) - k0) * limits.panel);
             });
             stream.parallel(rows.pieces * ceil_div(width, plan.columns), [&](std::int64_t i, int thread) {
                 const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
-                gemm::work_on_packed_b(p, {rows.begin(r), rows.size(r), first + column, std::min(plan.columns, width - column), block, here,
-                                           rows.begin((r + stream.threads()) % rows.pieces)},
-                                       packed, stream.workspace(thread));
+                Path::on_packed_b(p, {row(r), row(r + 1) - row(r), first + column, std::min(plan.columns, width - column), block, here,
+                                      row((r + stream.threads()) % rows.pieces)},
+                                  b, stream.workspace(thread));
             });
         }
 }
 
 // A bf16 result whose k is worked in pieces: the pieces meet in float, and are rounded once.
-template <class T> void multiply_in_pieces(Stream& stream, const Matmul<T, bf16>& p) {
+template <class Path, class T> void multiply_in_pieces(Stream& stream, const Matmul<T, bf16>& p) {
     float* const sums = reinterpret_cast<float*>(stream.shared_workspace());
-    const std::int64_t room = stream.shared_bytes() / 4, columns = std::min(p.n, 4 * gemm::tile_columns);
-    const std::int64_t most_rows = std::min(p.m, room / 2 / columns);
+    const std::int64_t half = stream.shared_bytes() / 128 * 64, columns = std::min<std::int64_t>(p.n, 1024);
+    const std::int64_t most_rows = std::min(p.m, half / 4 / columns);
     for (std::int64_t column = 0; column < p.n; column += columns)
         for (std::int64_t row = 0; row < p.m; row += most_rows) {
             const std::int64_t rows = std::min(most_rows, p.m - row), width = std::min(columns, p.n - column);
@@ -81,11 +85,29 @@ template <class T> void multiply_in_pieces(Stream& stream, const Matmul<T, bf16>
                 each_row([&](float* sum, const bf16* c) { for (std::int64_t i = 0; i < width; ++i) sum[i] = static_cast<float>(c[i]); });
             MatmulOperand<T> a = p.a, b = p.b;
             a.data += row * a.row_stride, b.data += column * b.col_stride;
-            multiply<T, float>(stream, {.c = sums, .c_stride = width, .a = a, .b = b, .m = rows, .n = width, .k = p.k,
-                                        .accumulate = p.accumulate, .bias = p.bias ? p.bias + column : nullptr},
-                               sums + most_rows * columns, room - most_rows * columns);
+            multiply<Path, T, float>(stream, {.c = sums, .c_stride = width, .a = a, .b = b, .m = rows, .n = width, .k = p.k,
+                                              .accumulate = p.accumulate, .bias = p.bias ? p.bias + column : nullptr},
+                                     reinterpret_cast<typename Path::Element*>(stream.shared_workspace() + half),
+                                     half / static_cast<std::int64_t>(sizeof(typename Path::Element)));
             each_row([&](const float* sum, bf16* c) { for (std::int64_t i = 0; i < width; ++i) c[i] = bf16(sum[i]); });
         }
+}
+
+template <class Path, class T, class C> void multiply(Stream& stream, const Matmul<T, C>& p) {
+    using Element = typename Path::Element;
+    const std::int64_t room = stream.shared_bytes() / static_cast<std::int64_t>(sizeof(Element));
+    if constexpr (std::is_same_v<C, bf16>)
+        if (gemm::Plan(p.m, p.n, p.k, room, Path::limits).splits_k({p.k, Path::limits})) return multiply_in_pieces<Path>(stream, p);
+    multiply<Path>(stream, p, reinterpret_cast<Element*>(stream.shared_workspace()), room);
+}
+
+template <class Path, class T, class C> void multiply_alone(const Matmul<T, C>& p, std::byte* workspace) {
+    constexpr gemm::Limits limits = Path::limits;
+    const std::int64_t blocks = gemm::Blocks(p.k, limits).count();
+    for (std::int64_t column = 0; column < p.n; column += limits.tile_columns)
+        for (std::int64_t row = 0; row < p.m; row += limits.tile_rows)
+            Path::on_own_b(p, {row, std::min(p.m - row, limits.tile_rows), column, std::min(p.n - column, limits.tile_columns), 0, blocks, row},
+                           nullptr, workspace);
 }
 
 }  // namespace
@@ -98,23 +120,27 @@ template <class T, class C> void matmul(Stream& stream, const Matmul<T, C>& p) {
         fail("matmul: the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ", matmul_workspace_bytes);
     if (stream.shared_bytes() < matmul_workspace_bytes)
         fail("matmul: the stream has ", stream.shared_bytes(), " bytes of shared workspace; give it ", matmul_workspace_bytes);
-    const std::int64_t room = stream.shared_bytes() / 4;
-    if constexpr (std::is_same_v<C, bf16>)
-        if (gemm::Plan(p.m, p.n, p.k, room).splits_k(p.k)) return multiply_in_pieces(stream, p);
-    multiply(stream, p, reinterpret_cast<float*>(stream.shared_workspace()), room);
+#if KEEL_AMX
+    if constexpr (std::is_same_v<T, bf16>)
+        if (amx::available()) return multiply<gemm::AmxPath>(stream, p);
+#endif
+    multiply<gemm::FloatPath>(stream, p);
 }
 
 template <class T, class C> void matmul_serial(const Matmul<T, C>& p, std::byte* workspace) {
     check(p);
     if (p.k == 0) return without_k(p);
-    const std::int64_t blocks = gemm::blocks_of(p.k).pieces;
-    for (std::int64_t column = 0; column < p.n; column += gemm::tile_columns)
-        for (std::int64_t row = 0; row < p.m; row += gemm::tile_rows)
-            gemm::work_on_own_b(p, {row, std::min(p.m - row, gemm::tile_rows), column, std::min(p.n - column, gemm::tile_columns), 0, blocks, row},
-                       nullptr, workspace);
+#if KEEL_AMX
+    if constexpr (std::is_same_v<T, bf16>)
+        if (amx::available()) return multiply_alone<gemm::AmxPath>(p, workspace);
+#endif
+    multiply_alone<gemm::FloatPath>(p, workspace);
 }
 
 template <class T> const char* matmul_isa() {
+#if KEEL_AMX
+    if (std::is_same_v<T, bf16> && amx::available()) return "amx-bf16";
+#endif
 #if defined(__AVX512F__)
     return "avx512";
 #elif defined(__AVX2__) && defined(__FMA__)

@@ -12,25 +12,17 @@
 
 namespace keel::gemm {
 
+// A sliver of A (14 x 256 floats) and a panel of B share the first cache; the second holds the tile of C and this and the next
+// block of A and B. Measured best of 256, 384, 512 by 112, 224 rows by 256, 512 columns. 288 is a hidden size, in one block.
+constexpr Limits float_limits{.k_block = 288, .k_unit = 1, .row_unit = tile::max_rows, .panel = tile::panel, .tile_rows = 336,
+                              .tile_columns = 320, .shared_rows = 112, .packs_a = true};
+
 // Workspace of one thread, in floats.
-constexpr std::int64_t a_floats = (tile_rows / tile::max_rows + 1) * pack::sliver_floats(k_block);
-constexpr std::int64_t b_floats = tile::panel * k_block;
-constexpr std::int64_t c_floats = tile_rows * tile_columns;
+constexpr std::int64_t a_floats = (float_limits.tile_rows / tile::max_rows + 1) * pack::sliver_floats(float_limits.k_block);
+constexpr std::int64_t b_floats = tile::panel * float_limits.k_block;
+constexpr std::int64_t c_floats = float_limits.tile_rows * float_limits.tile_columns;
 constexpr std::int64_t edge_floats = tile::max_rows * tile::panel;
 static_assert((a_floats + b_floats + c_floats + edge_floats) * 4 <= matmul_workspace_bytes);
-
-struct Area {
-    std::int64_t row, rows, column, columns;  // of C
-    std::int64_t block, blocks;               // of k; not all of them only where C is float
-    std::int64_t next_row;                    // where this thread is likely to go on; a guess, for the cache
-};
-
-// An operand that was packed for all threads, for `k` of it from k0 on. Of B: panels, the first at column `first`, each
-// [k][tile::panel]. Of A: blocks of k, each the slivers of all its rows.
-struct Packed {
-    const float* data;
-    std::int64_t first, k0, k;
-};
 
 // C = edge or C + edge, the first `columns` of its columns.
 inline void merge(const float* edge, float* c, std::int64_t c_stride, std::int64_t rows, std::int64_t columns, bool add) {
@@ -94,11 +86,12 @@ inline void into(float* c, std::int64_t c_stride, std::int64_t width, tile::Prod
 }
 
 // A tile whose B is packed already: A's slivers stay in the first cache, panels of B pass by.
-template <class T, class C> void work_on_packed_b(const Matmul<T, C>& p, const Area& area, const Packed& b, std::byte* workspace) {
+template <class T, class C> void work_on_packed_b(const Matmul<T, C>& p, const Area& area, const Packed<float>& b, std::byte* workspace) {
     float* const a = reinterpret_cast<float*>(workspace);
     float* const edge = a + a_floats + b_floats + c_floats;
     const Sums<T, C> c(p, area, a + a_floats + b_floats);
-    const tile::Cut blocks = blocks_of(p.k), slivers(area.rows, tile::max_rows);
+    const Blocks blocks(p.k, float_limits);
+    const tile::Cut slivers(area.rows, tile::max_rows);
     const bool by_rows = p.a.col_stride == 1;
     const auto order = by_rows ? tile::Order::rows : tile::Order::columns;
     const std::int64_t panels = ceil_div(area.columns, tile::panel), size = static_cast<std::int64_t>(sizeof(T));
@@ -134,20 +127,21 @@ template <class T, class C> void work_on_packed_b(const Matmul<T, C>& p, const A
             }
         }
     }
-    if (area.block + area.blocks == blocks.pieces) c.finish(p, area);
+    if (area.block + area.blocks == blocks.count()) c.finish(p, area);
 }
 
 // A tile that packs B for itself, panel after panel, for all its rows. A is packed already where there is `packed`.
-template <class T, class C> void work_on_own_b(const Matmul<T, C>& p, const Area& area, const Packed* packed, std::byte* workspace) {
+template <class T, class C> void work_on_own_b(const Matmul<T, C>& p, const Area& area, const Packed<float>* packed, std::byte* workspace) {
     float* const a = reinterpret_cast<float*>(workspace);
     float* const b = a + a_floats;
     float* const edge = b + b_floats + c_floats;
     const Sums<T, C> c(p, area, b + b_floats);
-    const tile::Cut blocks = blocks_of(p.k), slivers(area.rows, tile::max_rows);
+    const Blocks blocks(p.k, float_limits);
+    const tile::Cut slivers(area.rows, tile::max_rows);
     const bool by_rows = p.a.col_stride == 1, b_by_rows = p.b.col_stride == 1;
     const auto order = by_rows ? tile::Order::rows : tile::Order::columns;
     const std::int64_t panels = ceil_div(area.columns, tile::panel), size = static_cast<std::int64_t>(sizeof(T));
-    for (std::int64_t block = 0; block < blocks.pieces; ++block) {
+    for (std::int64_t block = 0; block < blocks.count(); ++block) {
         const std::int64_t k0 = blocks.begin(block), k = blocks.size(block);
         if (!packed) pack::slivers_of_a(p.a, p.m, area.row, slivers, k0, k, a);
         const float* const a_block = packed ? packed->data + slivers.pieces * pack::sliver_rows * k0 : a;
@@ -156,7 +150,7 @@ template <class T, class C> void work_on_own_b(const Matmul<T, C>& p, const Area
             pack::panel_of_b(p.b, k0, k, area.column + column, width, b);
             // Meanwhile the next panel comes nearer, or the first one of the next block.
             const bool turns = i + 1 == panels;
-            const std::int64_t next_k0 = turns && block + 1 < blocks.pieces ? k0 + k : k0, next_column = area.column + (turns ? 0 : column + tile::panel);
+            const std::int64_t next_k0 = turns && block + 1 < blocks.count() ? k0 + k : k0, next_column = area.column + (turns ? 0 : column + tile::panel);
             const LookAhead ahead(p.b.data + next_k0 * p.b.row_stride + next_column * p.b.col_stride, b_by_rows ? k : width,
                                   (b_by_rows ? p.b.row_stride : p.b.col_stride) * size, (b_by_rows ? width : k) * size, slivers.pieces, k);
             tile::Product product{.a = nullptr, .a_stride = by_rows ? k : pack::sliver_rows, .b = b, .b_stride = tile::panel, .b_panel = 0,
@@ -173,5 +167,24 @@ template <class T, class C> void work_on_own_b(const Matmul<T, C>& p, const Area
     }
     c.finish(p, area);
 }
+
+// The float kernel, as the driver in matmul.cpp sees it.
+struct FloatPath {
+    using Element = float;
+    static constexpr Limits limits = float_limits;
+    template <class T> static void pack_b(const MatmulOperand<T>& b, std::int64_t k0, std::int64_t k, std::int64_t column, std::int64_t columns, float* out) {
+        pack::panel_of_b(b, k0, k, column, columns, out);
+    }
+    template <class T> static void pack_a(const MatmulOperand<T>& a, std::int64_t m, std::int64_t k0, std::int64_t k, float* out) {
+        const tile::Cut slivers(m, tile::max_rows);
+        pack::slivers_of_a(a, m, 0, slivers, k0, k, out + slivers.pieces * pack::sliver_rows * k0);
+    }
+    template <class T, class C> static void on_packed_b(const Matmul<T, C>& p, const Area& area, const Packed<float>& b, std::byte* workspace) {
+        work_on_packed_b(p, area, b, workspace);
+    }
+    template <class T, class C> static void on_own_b(const Matmul<T, C>& p, const Area& area, const Packed<float>* a, std::byte* workspace) {
+        work_on_own_b(p, area, a, workspace);
+    }
+};
 
 }  // namespace keel::gemm

@@ -1,23 +1,37 @@
 // kernels/matmul_plan.h: how the CPU cuts a product: blocks of k, tiles of C, and which operand is packed before.
 //
-// Everything follows from the shape alone. Blocks of k are part of a result's meaning, tiles are not.
+// Everything follows from the shape alone. Blocks of k are part of a result's meaning (each is one chain from zero, and they
+// are added in order); tiles and pieces are not.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/base/stream.h"
-#include "kernels/matmul_pack.h"
+#include "kernels/matmul_tile.h"
 
 namespace keel::gemm {
 
-// A sliver of A (14 x 256 floats) and a panel of B share the first cache; the second holds the tile of C and this and the next
-// block of A and B. Measured best of 256, 384, 512 by 112, 224 rows by 256, 512 columns. 288 is a hidden size, in one block.
-constexpr std::int64_t k_block = 288;
-constexpr std::int64_t tile_rows = 336, tile_columns = 320;  // the most one call works on
-constexpr std::int64_t tile_rows_shared = 112;               // and where B is packed already: small, to be many
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-inline tile::Cut blocks_of(std::int64_t k) { return {k, k_block}; }
+// What a kernel asks of the cut.
+struct Limits {
+    std::int64_t k_block, k_unit;            // a block of k at most, and the steps it is worked in
+    std::int64_t row_unit, panel;            // rows and columns worked at once
+    std::int64_t tile_rows, tile_columns;    // of a tile at most, where its task packs B for itself
+    std::int64_t shared_rows;                // and where B is packed already: small, to be many
+    bool packs_a;                            // may pack A once, if it is the small operand
+};
+
+// The sum over k in even blocks.
+struct Blocks {
+    std::int64_t k, unit;
+    tile::Cut units;
+    Blocks(std::int64_t k_, const Limits& l) : k(k_), unit(l.k_unit), units(ceil_div(k_, l.k_unit), l.k_block / l.k_unit) {}
+    std::int64_t count() const { return units.pieces; }
+    std::int64_t begin(std::int64_t i) const { return std::min(k, units.begin(i) * unit); }
+    std::int64_t size(std::int64_t i) const { return begin(i + 1) - begin(i); }
+};
 
 enum class Packing {
     none,  // few rows: each task packs its own panels of B, and all of A
@@ -30,29 +44,47 @@ struct Plan {
     std::int64_t rows, columns;                  // of a tile, the most
     std::int64_t packed_columns, packed_blocks;  // of a piece of B
 
-    Plan(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t shared) {
+    // `shared` elements hold what is packed for all.
+    Plan(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t shared, const Limits& l) {
         constexpr std::int64_t enough = 12;      // tiles, so that a busy neighbour delays one of many
-        const std::int64_t blocks = blocks_of(k).pieces, block = ceil_div(k, blocks), wide = ceil_div(n, tile::panel) * tile::panel;
-        const std::int64_t a_floats = ceil_div(m, tile::max_rows) * pack::sliver_floats(k);
-        packing = m <= tile_rows && n >= 4 * m && a_floats <= shared ? Packing::a : m <= tile_rows_shared ? Packing::none : Packing::b;
-        packed_columns = std::min(wide, shared / k / tile::panel * tile::panel);
-        packed_blocks = blocks;
-        if (packed_columns < std::min(wide, 2 * tile_columns)) {
-            packed_columns = std::min(wide, 4 * tile_columns);
+        const Blocks blocks(k, l);
+        const std::int64_t deep = round_up(k, l.k_unit), block = round_up(ceil_div(k, blocks.count()), l.k_unit), wide = round_up(n, l.panel);
+        const bool few = m <= (l.packs_a ? l.shared_rows : l.row_unit);
+        const std::int64_t a_size = (m / l.row_unit + 1) * round_up(l.row_unit, tile::lanes) * deep;
+        packing = l.packs_a && m <= l.tile_rows && n >= 4 * m && a_size <= shared ? Packing::a : few ? Packing::none : Packing::b;
+        packed_columns = std::min(wide, shared / deep / l.panel * l.panel);
+        packed_blocks = blocks.count();
+        if (packed_columns < std::min(wide, 2 * l.tile_columns)) {
+            packed_columns = std::min(wide, 4 * l.tile_columns);
             packed_blocks = std::max<std::int64_t>(1, shared / (packed_columns * block));
         }
         const std::int64_t width = packing == Packing::b ? packed_columns : wide;
-        rows = std::min(m, packing == Packing::b ? tile_rows_shared : tile_rows);
+        rows = std::min(round_up(m, l.row_unit), packing == Packing::b ? l.shared_rows : l.tile_rows);
         columns = width;
-        // Even pieces: a narrow last one would pack its rows of A for little.
-        for (std::int64_t pieces = 1; columns > tile_columns; ++pieces) columns = ceil_div(ceil_div(width, pieces), tile::panel) * tile::panel;
+        // Even pieces: a narrow last one would read its rows of A for little.
+        for (std::int64_t pieces = 1; columns > l.tile_columns; ++pieces) columns = round_up(ceil_div(width, pieces), l.panel);
         while (ceil_div(m, rows) * ceil_div(width, columns) < enough) {
-            if (packing == Packing::b && rows > 2 * tile::max_rows) rows -= tile::max_rows;
-            else if (columns > 2 * tile::panel) columns = ceil_div(columns / 2, tile::panel) * tile::panel;
+            if (packing == Packing::b && rows > 2 * l.row_unit && rows * 2 > columns) rows -= l.row_unit;
+            else if (columns > 2 * l.panel) columns = round_up(columns / 2, l.panel);
+            else if (packing == Packing::b && rows > 2 * l.row_unit) rows -= l.row_unit;
             else break;
         }
     }
-    bool splits_k(std::int64_t k) const { return packing == Packing::b && packed_blocks < blocks_of(k).pieces; }
+    bool splits_k(const Blocks& blocks) const { return packing == Packing::b && packed_blocks < blocks.count(); }
+};
+
+// One task: a tile of C over some blocks of k.
+struct Area {
+    std::int64_t row, rows, column, columns;
+    std::int64_t block, blocks;               // not all of them only where C is float
+    std::int64_t next_row;                    // where this thread is likely to go on; a guess, for the cache
+};
+
+// An operand packed for all threads, for k0 … k0 + k. Of B: panels, the first at column `first`, each [k][panel]. Of A: blocks
+// of k, each the slivers of all its rows.
+template <class E> struct Packed {
+    const E* data;
+    std::int64_t first, k0, k;
 };
 
 }  // namespace keel::gemm
