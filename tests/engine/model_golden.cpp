@@ -83,7 +83,8 @@ Rows::Rows(const ModelSection& model, const std::vector<std::string>& names,
                 ids.push_back(stream[at]);
                 labels.push_back(documents[row].size() > 1 && i == n - 1 ? -1 : stream[at + 1]);
                 positions.push_back(static_cast<std::int32_t>(i));
-                lo.push_back(static_cast<std::int32_t>(begin + (model.window ? std::max<std::int64_t>(0, i - model.window + 1) : 0)));
+                lo.push_back(static_cast<std::int32_t>(
+                    begin + (model.window ? std::max<std::int64_t>(0, i - model.window + 1) : 0)));
                 loss_tokens += labels.back() >= 0;
             }
         }
@@ -121,7 +122,8 @@ ModelGolden::ModelGolden(const std::string& which) : name(which) {
         Values& values = tensors_[key] = Values(n);
         file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(n * sizeof(double)));
     }
-    if (!file || file.peek() != std::ifstream::traits_type::eof()) fail("golden ", path, ": size does not match its header");
+    if (!file || file.peek() != std::ifstream::traits_type::eof())
+        fail("golden ", path, ": size does not match its header");
 }
 
 const Values& ModelGolden::operator[](const std::string& tensor) const {
@@ -134,7 +136,8 @@ Rows ModelGolden::row() const { return Rows(model, {"row"}, {documents}); }
 
 Rows ModelGolden::step(int index) const {
     std::vector<std::string> streams;
-    for (std::size_t r = 0; r < rows.size(); ++r) streams.push_back("step" + std::to_string(index) + "/row" + std::to_string(r));
+    for (std::size_t r = 0; r < rows.size(); ++r)
+        streams.push_back("step" + std::to_string(index) + "/row" + std::to_string(r));
     return Rows(model, streams, rows);
 }
 

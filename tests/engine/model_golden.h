@@ -1,7 +1,9 @@
-// tests/engine/model_golden.h: reads tests/golden/model_NAME.golden, whole models in float64 written by a program that is not
-// keel (tests/golden/make_models.py, which says what each tensor is), and makes the weights and rows those models ran on.
+// tests/engine/model_golden.h: reads tests/golden/model_NAME.golden, whole models in float64 written by a program that
+// is not keel (tests/golden/make_models.py, which says what each tensor is), and makes the weights and rows those
+// models ran on.
 //
-// Weights and ids are not in the files: both sides compute them from the same hash, exactly. Every weight is exact in bf16.
+// Weights and ids are not in the files: both sides compute them from the same hash, exactly. Every weight is exact in
+// bf16.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,7 @@ struct Rows {
 
 struct ModelGolden {
     static constexpr int steps = 20;
-    static constexpr double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+    static constexpr double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-5, weight_decay = 0.1;
 
     explicit ModelGolden(const std::string& name);
 

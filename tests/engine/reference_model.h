@@ -1,8 +1,8 @@
 // tests/engine/reference_model.h: the Llama shape, forward and backward, as plain loops over the meaning of each op.
 //
-// R is the type of arithmetic, Store the type that values are rounded to where an op of keel stores them. <double, double>
-// is the reference: goldens hold it to the truth, and it is the truth for shapes that have no golden. <float, float> and
-// <float, bf16> are the naive evaluation in keel's own precisions: keel's error is measured against theirs.
+// R is the type of arithmetic, Store the type that values are rounded to where an op of keel stores them. <double,
+// double> is the reference: goldens hold it to the truth, and it is the truth for shapes that have no golden. <float,
+// float> and <float, bf16> are the naive evaluation in keel's own precisions: keel's error is measured against theirs.
 #pragma once
 
 #include <cmath>
@@ -43,7 +43,8 @@ public:
         final_in_ = x;
         final_ = norm(x, at("final_norm"));
         Result out;
-        out.logits = ref::linear<R, R>(final_.y, at(head()), rows.ids.size());  // not rounded: logits stay wide
+        out.logits =
+            ref::linear<R, R>(final_.y, at(head()), rows.ids.size(), first_term);  // not rounded: logits stay wide
         auto entropy = ref::cross_entropy<R, Store>(out.logits, rows.labels, z_loss_);
         dlogits_ = std::move(entropy.dlogits);
         out.token_loss = std::move(entropy.loss);
@@ -78,6 +79,7 @@ public:
     }
 
     std::map<std::string, Array> master, grads;
+    std::size_t first_term = 0;  // where the sums of matrix products begin: another order, another sample of rounding
 
 private:
     struct Layer {
@@ -103,7 +105,8 @@ private:
         Layer& l = layers_[i];
         l.in = x;
         l.attn_norm = norm(x, at(p + "attn_norm"));
-        l.qkv = ref::linear<R, Store>(l.attn_norm.y, at(p + "qkv"), tokens, model_.qkv_bias ? &at(p + "qkv_bias") : nullptr);
+        l.qkv = ref::linear<R, Store>(l.attn_norm.y, at(p + "qkv"), tokens, first_term,
+                                      model_.qkv_bias ? &at(p + "qkv_bias") : nullptr);
         Array q = ref::columns(l.qkv, tokens, 0, q_size), k = ref::columns(l.qkv, tokens, q_size, kv_size);
         if (model_.qk_norm) {
             l.q_norm = norm(q, at(p + "q_norm")), q = l.q_norm.y;
@@ -113,11 +116,11 @@ private:
         l.heads.k = rotate(k, rows, 1);
         l.heads.v = ref::columns(l.qkv, tokens, q_size + kv_size, kv_size);
         ref::attention<R, Store>(l.heads, rows.lo, dim);
-        l.mid = ref::add<R, Store>(x, ref::linear<R, Store>(l.heads.y, at(p + "out"), tokens));
+        l.mid = ref::add<R, Store>(x, ref::linear<R, Store>(l.heads.y, at(p + "out"), tokens, first_term));
         l.ffn_norm = norm(l.mid, at(p + "ffn_norm"));
-        l.gate_up = ref::linear<R, Store>(l.ffn_norm.y, at(p + "gate_up"), tokens);
+        l.gate_up = ref::linear<R, Store>(l.ffn_norm.y, at(p + "gate_up"), tokens, first_term);
         l.act = ref::swiglu<R, Store>(l.gate_up, size(model_.ffn));
-        return ref::add<R, Store>(l.mid, ref::linear<R, Store>(l.act, at(p + "down"), tokens));
+        return ref::add<R, Store>(l.mid, ref::linear<R, Store>(l.act, at(p + "down"), tokens, first_term));
     }
 
     Array layer_backward(std::size_t i, const Rows& rows, const Array& dy) {
@@ -158,8 +161,8 @@ private:
         return ref::rope<R, Store>(x, rows.positions, rotary_.frequency, size(model_.head_dim), sign, rotary_.scale);
     }
     Array linear_backward(const std::string& name, const Array& dy, const Array& x, const Rows& rows) {
-        ref::linear_wgrad(grads[name], dy, x, rows.ids.size());
-        return ref::linear_dgrad<R, Store>(dy, at(name), rows.ids.size());
+        ref::linear_wgrad(grads[name], dy, x, rows.ids.size(), first_term);
+        return ref::linear_dgrad<R, Store>(dy, at(name), rows.ids.size(), first_term);
     }
 
     const ModelSection model_;

@@ -1,5 +1,5 @@
-// tests/engine/reference_ops.h: what tests/kernels/reference.h leaves out of a model: matrix products, attention over whole
-// rows of scores, rotary frequencies. R is the type of arithmetic, Store the type results are rounded to.
+// tests/engine/reference_ops.h: what tests/kernels/reference.h leaves out of a model: matrix products, attention over
+// whole rows of scores, rotary frequencies. R is the type of arithmetic, Store the type results are rounded to.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,8 @@ struct Rotary {
             return dim * std::log(original / (2 * std::numbers::pi * rotations)) / (2 * std::log(m.rope_base));
         };
         for (std::int64_t i = 0; i < m.head_dim / 2; ++i) {
-            const double theta = std::pow(m.rope_base, -2.0 * static_cast<double>(i) / dim), slow = theta / m.rope_factor;
+            const double theta = std::pow(m.rope_base, -2.0 * static_cast<double>(i) / dim),
+                         slow = theta / m.rope_factor;
             double keep = 1;  // share of theta that stays
             if (m.rope_scaling == "linear") keep = 0;
             if (m.rope_scaling == "llama3") {
@@ -69,37 +70,47 @@ template <class R, class Store> R rounded(R x) {
     else return stored<Store>(x);
 }
 
-// The inner loops of the three products run over independent sums: each sum is in index order, and they vectorise.
+// The inner loops of the three products run over independent sums, so they vectorise. Each sum takes its terms in index
+// order from term `first` on, then the ones before it.
 template <class R, class Store>
-Array<R> linear(const Array<R>& x, const Array<R>& w, std::size_t tokens, const Array<R>* bias = nullptr) {
+Array<R> linear(const Array<R>& x, const Array<R>& w, std::size_t tokens, std::size_t first,
+                const Array<R>* bias = nullptr) {
     const std::size_t in = x.size() / tokens, out = w.size() / in;
     Array<R> transposed(w.size()), y(tokens * out, R(0));
     for (std::size_t o = 0; o < out; ++o)
         for (std::size_t i = 0; i < in; ++i) transposed[i * out + o] = w[o * in + i];
     for (std::size_t t = 0; t < tokens; ++t) {
         R* row = y.data() + t * out;
-        for (std::size_t i = 0; i < in; ++i)
+        for (std::size_t n = 0; n < in; ++n) {
+            const std::size_t i = (first + n) % in;
             for (std::size_t o = 0; o < out; ++o) row[o] += x[t * in + i] * transposed[i * out + o];
+        }
         for (std::size_t o = 0; o < out; ++o) row[o] = rounded<R, Store>(row[o] + (bias ? (*bias)[o] : R(0)));
     }
     return y;
 }
-template <class R, class Store> Array<R> linear_dgrad(const Array<R>& dy, const Array<R>& w, std::size_t tokens) {
+template <class R, class Store>
+Array<R> linear_dgrad(const Array<R>& dy, const Array<R>& w, std::size_t tokens, std::size_t first) {
     const std::size_t out = dy.size() / tokens, in = w.size() / out;
     Array<R> dx(tokens * in, R(0));
     for (std::size_t t = 0; t < tokens; ++t) {
         R* row = dx.data() + t * in;
-        for (std::size_t o = 0; o < out; ++o)
+        for (std::size_t n = 0; n < out; ++n) {
+            const std::size_t o = (first + n) % out;
             for (std::size_t i = 0; i < in; ++i) row[i] += dy[t * out + o] * w[o * in + i];
+        }
         for (std::size_t i = 0; i < in; ++i) row[i] = rounded<R, Store>(row[i]);
     }
     return dx;
 }
-template <class R> void linear_wgrad(Array<R>& dw, const Array<R>& dy, const Array<R>& x, std::size_t tokens) {
+template <class R>
+void linear_wgrad(Array<R>& dw, const Array<R>& dy, const Array<R>& x, std::size_t tokens, std::size_t first) {
     const std::size_t out = dy.size() / tokens, in = x.size() / tokens;
-    for (std::size_t t = 0; t < tokens; ++t)
+    for (std::size_t n = 0; n < tokens; ++n) {
+        const std::size_t t = (first + n) % tokens;
         for (std::size_t o = 0; o < out; ++o)
             for (std::size_t i = 0; i < in; ++i) dw[o * in + i] += dy[t * out + o] * x[t * in + i];
+    }
 }
 
 template <class R, class Store>

@@ -1,4 +1,4 @@
-"""Writes model_*.golden: whole Llama-shaped models in float64, the truth that tests/engine/model_test.cpp holds keel to.
+"""Writes model_*.golden: whole Llama-shaped models in float64, to which tests/engine/model_test.cpp holds keel.
 
     python3 -m venv venv && venv/bin/pip install torch transformers numpy
     venv/bin/python tests/golden/make_models.py                  # writes the files beside this script
@@ -8,7 +8,7 @@ Independent of keel: the forward pass is written out below in PyTorch double pre
 --cross-check the same weights run through the Llama, Mistral, Qwen2 and Qwen3 classes of `transformers`, unmodified
 but for "float" meaning double while they run (they compute norms, angles and softmax in float32), and the trajectory
 through torch.optim.AdamW. Measured with torch 2.15.0 and transformers 5.24.0, largest difference over all models:
-  logits 2.5e-14, gradients 6.6e-15, losses of the 20 steps 1.9e-12, parameters after them 4.5e-12
+  logits 2.5e-14, gradients 6.6e-15, losses of the 20 steps 2.7e-15, parameters after them 1.3e-13
   (the library as it is, in float32, is up to 2.1e-5 away in a logit: what float32 costs).
 
 Weights are not stored. They and the token ids come from a hash (see `hashed`) that tests/engine/model_golden.h repeats;
@@ -22,6 +22,8 @@ little-endian float64, in the order of their lines:
   grad/PARAM                     gradient of the mean loss (sum / count) of that row
   step/loss        [20]          mean loss at each step of AdamW, before the update
   step/grad_norm   [20]          global norm of the gradient of the mean loss, before clipping
+  bf16/loss, bf16/grad_norm [20]  the same steps by the same program, with a bfloat16 model, float32 master weights and
+                                 float32 AdamW: how far from the float64 curve an ordinary bfloat16 run may stray
   final/probe      [params, 2]   per parameter after the 20 steps: sum of elements, dot product with hashed(PARAM/probe)
   final/PARAM                    whole parameters after the 20 steps, for `llama` alone
   wrong/FAULT      [1]           largest change of a logit if the model had this fault, see `faults`
@@ -33,7 +35,9 @@ import pathlib
 import torch
 
 POSITIONS, STEPS, ROWS, ROW_TOKENS = 300, 20, 2, 64
-LR, BETA1, BETA2, EPS, DECAY = 1e-2, 0.9, 0.95, 1e-8, 0.1
+# eps is large for AdamW: with a tiny one, an element whose gradient is nothing but rounding noise takes a step of full
+# size in a random direction, and where a float32 run goes then tells more about luck than about the program.
+LR, BETA1, BETA2, EPS, DECAY = 1e-3, 0.9, 0.95, 1e-5, 0.1
 
 BASE = dict(vocab=64, hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=48, norm_eps=1e-5, rope_base=10000.0,
             tied=0, qkv_bias=0, qk_norm=0, window=0, clip=1.0)
@@ -154,10 +158,16 @@ def rope_frequencies(m):
     return out, 0.1 * math.log(factor) + 1
 
 
+def wide(x):
+    """What norms, softmax and loss are computed in: float32 for a bfloat16 model."""
+    return x.float() if x.dtype == torch.bfloat16 else x
+
+
 def rms_norm(x, gain, eps, fault):
-    mean_square = (x * x).mean(-1, keepdim=True)
+    h = wide(x)
+    mean_square = (h * h).mean(-1, keepdim=True)
     rstd = 1 / (mean_square.sqrt() + eps) if fault == "eps_outside" else 1 / (mean_square + eps).sqrt()
-    return gain * (x * rstd)
+    return gain * (h * rstd).to(x.dtype)
 
 
 def rotate(x, cos, sin, fault):
@@ -190,6 +200,7 @@ def forward(m, p, ids, documents, fault=None):
     frequencies, attention_factor = rope_frequencies(m)
     angles = positions[:, None] * torch.tensor(frequencies, dtype=torch.float64)
     cos, sin = (f(angles)[:, None, :] * attention_factor for f in (torch.cos, torch.sin))
+    cos, sin = cos.to(p["embed"].dtype), sin.to(p["embed"].dtype)
 
     x = p["embed"][torch.tensor(ids)]
     for i in range(m["layers"]):
@@ -204,11 +215,11 @@ def forward(m, p, ids, documents, fault=None):
         q, k = rotate(q, cos, sin, fault), rotate(k, cos, sin, fault)
         k, v = (part.repeat_interleave(heads // kv_heads, dim=1) for part in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(dim)
-        weights = scores.masked_fill(~visible, -math.inf).softmax(-1)
+        weights = wide(scores).masked_fill(~visible, -math.inf).softmax(-1).to(x.dtype)
         x = x + torch.einsum("hqk,khd->qhd", weights, v).reshape(tokens, -1) @ w["out"].T
         gate, up = (rms_norm(x, w["ffn_norm"], eps, fault) @ w["gate_up"].T).chunk(2, -1)
         x = x + (gate * torch.sigmoid(gate) * up) @ w["down"].T
-    return rms_norm(x, p["final_norm"], eps, fault) @ p["embed" if m["tied"] else "head"].T
+    return wide(rms_norm(x, p["final_norm"], eps, fault) @ p["embed" if m["tied"] else "head"].T)
 
 
 def row_of(m, name, documents):
@@ -244,13 +255,14 @@ def clip_factor(m, norm):
     return min(1.0, m["clip"] / (norm + 1e-6))
 
 
-def train(m, p):
-    """20 steps of AdamW in place; returns mean losses and gradient norms."""
+def train(m, p, dtype=torch.float64):
+    """20 steps of AdamW on p in place; the model runs in `dtype`. Returns mean losses and gradient norms."""
     moments = {k: (torch.zeros_like(v), torch.zeros_like(v)) for k, v in p.items()}
     losses, norms = [], []
     for step in range(1, STEPS + 1):
-        loss = mean_loss(m, p, step_rows(m, step - 1))
-        grads = dict(zip(p, torch.autograd.grad(loss, list(p.values()))))
+        run = {k: w.detach().to(dtype).requires_grad_() for k, w in p.items()}
+        loss = mean_loss(m, run, step_rows(m, step - 1))
+        grads = dict(zip(p, (g.to(p["embed"].dtype) for g in torch.autograd.grad(loss, list(run.values())))))
         norm = math.sqrt(sum((g * g).sum().item() for g in grads.values()))
         losses.append(loss.item())
         norms.append(norm)
@@ -294,6 +306,10 @@ def golden(name, m):
     yield "step/grad_norm", torch.tensor(norms, dtype=torch.float64)
     probes = [[w.sum().item(), (w.flatten() @ hashed(key + "/probe", w.numel())).item()] for key, w in p.items()]
     yield "final/probe", torch.tensor(probes, dtype=torch.float64)
+    single = {key: w.detach().float() for key, w in parameters(m).items()}
+    losses, norms = train(m, single, torch.bfloat16)
+    yield "bf16/loss", torch.tensor(losses, dtype=torch.float64)
+    yield "bf16/grad_norm", torch.tensor(norms, dtype=torch.float64)
     if name == "llama":
         for key, w in p.items():
             yield "final/" + key, w.detach()
