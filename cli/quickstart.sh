@@ -34,7 +34,10 @@ while (($# > 0)); do
     esac
 done
 [[ $epochs =~ ^[1-9][0-9]*$ ]] || die "--epochs $epochs: this must be a whole number of at least 1"
-for file in "${text[@]}"; do [[ -f $file && -r $file ]] || die "--text $file: there is no such file to read"; done
+for file in "${text[@]}"; do
+    [[ -f $file && -r $file ]] || die "--text $file: there is no such file to read"
+    [[ $file != *.jsonl && $file != *.zst ]] || die "--text $file: this takes plain text; \`keel tokenize\` reads JSON lines and zstd"
+done
 
 packages=("${build_packages[@]}" zstd)
 ((${#text[@]} > 0)) || packages+=(bible-kjv)
@@ -85,17 +88,60 @@ if [[ ! -f $dir/train.tok || ! -f $dir/valid.tok || ! -f $dir/tail.txt ]]; then
         --valid-text "$dir/tail.txt" "${as_documents[@]}" "$dir/corpus.txt"
 fi
 
-# ---- 3. training
+# ---- 3. training: settings that fit 5 million parameters, one million tokens and three minutes
 seq_len=256 global_batch=8
-tokens=$("$keel" inspect "$dir/train.tok" --tokens)
+tokens=$(od -An -t d8 -j 16 -N 8 "$dir/train.tok")  # the header's count; `keel inspect` shows all of it
 samples=$((tokens * epochs / seq_len))
-say "Training a model of 5 million parameters on $tokens tokens, $epochs times over"
+((samples > 0)) || die "the text has only $tokens tokens; give at least a few pages"
+prompt=$(awk 'NF { print $1, $2, $3; exit }' "$dir/corpus.txt")
+settings="$epochs epochs of $tokens tokens"
+if [[ -d $dir/run && $(cat "$dir/run/quickstart.txt" 2>/dev/null) != "$settings" ]]; then
+    say "The run in $dir/run was made with other settings; it begins anew"
+    rm -rf "$dir/run"
+fi
+mkdir -p "$dir/run"
+printf '%s' "$settings" >"$dir/run/quickstart.txt"
+say "Training a model of 5 million parameters: $settings"
 "$keel" train --model.preset tiny --model.vocab 0 \
     --data.train "$dir/train.tok" --data.valid "$dir/valid.tok" --data.tokenizer "$dir/tokenizer" --data.seq_len $seq_len \
-    --train.samples $samples --train.global_batch $global_batch --train.log_interval 20 --train.eval_interval 200 \
-    --train.sample_prompt "In the beginning" \
-    --optim.lr 2e-3 --optim.min_lr 1e-4 --optim.warmup_samples $((samples / 20)) --run.dir "$dir/run"
+    --train.samples $samples --train.global_batch $global_batch --train.log_interval 20 --train.eval_interval 240 \
+    --train.sample_prompt "$prompt" --ckpt.interval 240 \
+    --optim.lr 2e-3 --optim.min_lr 1e-4 --optim.beta2 0.98 --optim.warmup_samples $((samples / 20)) --run.dir "$dir/run"
 
-# ---- 4. the held-out tail
+# ---- 4. what it is worth: bits per byte on text that neither tokenizer nor model has seen, beside a good compressor
 say "Held-out text: the last 5 %, which neither the tokenizer nor the model has seen"
-"$keel" eval "$dir/run" --data "$dir/valid.tok"
+result=$("$keel" eval "$dir/run" --data "$dir/valid.tok" --json)
+field() { sed -n "s/.*\"$1\": *\([-+.0-9eE]*\).*/\1/p" <<<"$result"; }
+tail_bytes=$(stat -c %s "$dir/tail.txt")
+body_bytes=$(($(stat -c %s "$dir/corpus.txt") - tail_bytes))
+alone=$(zstd -q -19 -c "$dir/tail.txt" | wc -c)
+row() { LC_ALL=C awk -v what="$1" -v bits="$2" -v note="$3" 'BEGIN { printf "  %-34s %6.3f bits per byte   %s\n", what, bits, note }'; }
+bits() { LC_ALL=C awk -v compressed="$1" -v bytes="$2" 'BEGIN { print 8 * compressed / bytes }'; }
+printf '  %s bytes of text\n' "$tail_bytes"
+row "keel" "$(field bits_per_byte)" "perplexity $(field perplexity) per token"
+row "zstd -19" "$(bits "$alone" "$tail_bytes")" "of the same text alone"
+if ((body_bytes < 100000000)); then
+    head -c "$body_bytes" "$dir/corpus.txt" >"$dir/body.part"
+    knowing=$(zstd -q -19 --patch-from="$dir/body.part" -c "$dir/tail.txt" | wc -c)
+    rm -f "$dir/body.part"
+    row "zstd -19, training text given" "$(bits "$knowing" "$tail_bytes")" "as --patch-from"
+fi
+printf '  (The size of the model itself is counted for neither; zstd needs none.)\n'
+
+say "A sample"
+"$keel" generate "$dir/run" --prompt "$prompt" --max-tokens 120 --temperature 0.8 --seed 1
+
+# ---- 5. onwards
+quoted() { printf '%q' "$1"; }
+say "Done"
+cat <<TEXT
+The report, with curves, memory and time:
+  $dir/run/report.html
+
+What to type next:
+  $(quoted "$keel") generate $(quoted "$dir/run") --prompt "And it came to pass" --temperature 0.7
+  $(quoted "${BASH_SOURCE[0]}") --epochs 6                     a longer run, a better model
+  $(quoted "${BASH_SOURCE[0]}") --text book1.txt book2.txt     your own text
+  $(quoted "$keel") estimate --model.preset llama-3.2-1b --data.seq_len 2048
+  $(quoted "$keel") train --help                     every setting of a run
+TEXT

@@ -49,6 +49,7 @@ Observe::~Observe() {
 }
 
 void Observe::start(const Progress& progress) {
+    if (ledger_.phase() == Phase::startup) ledger_.enter(Phase::other);  // the loop begins; what it does has its own phases
     logged_ = progress;
     logged_seconds_ = recorded_seconds_ = training_seconds(ledger_);
     std::printf("run %s parameters %lld dtype %s threads %d steps %lld samples %lld planned_bytes %lld config %s\n",

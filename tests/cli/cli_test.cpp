@@ -1,0 +1,140 @@
+// The binary as a user meets it: what it says to a mistake, which code it leaves with, what a broken pipe does to it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace {
+
+struct Outcome {
+    int code = -1;
+    std::string out, err;
+};
+
+std::string read_all(const std::filesystem::path& path) {
+    std::ifstream in(path);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Runs `keel ARGUMENTS` in a shell; `redirect` may send stdout elsewhere.
+Outcome keel(const std::string& arguments, const std::string& redirect = "") {
+    const std::filesystem::path base = std::filesystem::path(testing::TempDir()) / ("keel_cli_" + std::to_string(getpid()));
+    const std::string out = base.string() + ".out", err = base.string() + ".err";
+    const std::string command = "\"" KEEL_BINARY "\" " + arguments + (redirect.empty() ? " >\"" + out + "\"" : redirect) + " 2>\"" + err + "\"";
+    const int status = std::system(command.c_str());
+    Outcome result{WIFEXITED(status) ? WEXITSTATUS(status) : 128, redirect.empty() ? read_all(out) : "", read_all(err)};
+    std::filesystem::remove(out);
+    std::filesystem::remove(err);
+    return result;
+}
+
+void expect_usage_error(const std::string& arguments, const std::string& message) {
+    const Outcome got = keel(arguments);
+    EXPECT_EQ(got.code, 2) << arguments;
+    EXPECT_EQ(got.out, "") << arguments;
+    EXPECT_EQ(got.err, "keel: error: " + message + "\n");
+}
+
+}  // namespace
+
+TEST(Cli, UnknownOptionsAreAnsweredWithTheNearestKnownOne) {
+    expect_usage_error("train --optim.lrr 1", "unknown option --optim.lrr; did you mean --optim.lr? `keel train --help` lists the options");
+    expect_usage_error("train --clip-grad 1", "unknown option --clip-grad; did you mean --optim.clip? `keel train --help` lists the options");
+    expect_usage_error("train --max_grad_norm=1", "unknown option --max_grad_norm; did you mean --optim.clip? `keel train --help` lists the options");
+    expect_usage_error("train --seq-length 1024", "unknown option --seq-length; did you mean --data.seq_len? `keel train --help` lists the options");
+    expect_usage_error("tokenizer train --vocba 300 x --out y", "unknown option --vocba; did you mean --vocab? `keel tokenizer train --help` lists the options");
+    expect_usage_error("estimate --qqqqqqqq", "unknown option --qqqqqqqq; `keel estimate --help` lists the options");
+}
+
+TEST(Cli, UnknownCommandsAreAnsweredWithTheNearestKnownOne) {
+    EXPECT_TRUE(keel("trian").err.starts_with("keel: error: unknown command trian; did you mean `keel train`? Commands of keel are tokenizer, "));
+    expect_usage_error("tokenizer trian", "unknown command trian; did you mean `keel tokenizer train`? Commands of keel tokenizer are train");
+    expect_usage_error("tokenizer", "which command? `keel tokenizer` has train; `keel tokenizer --help` tells more");
+    expect_usage_error("estimate stray", "`keel estimate` does not take \"stray\" here; `keel estimate --help` shows what it takes");
+}
+
+TEST(Cli, MissingValuesAndRequiredOptionsAreExplained) {
+    expect_usage_error("eval --data x", "model is missing: a run (its newest checkpoint), a checkpoint, or a model folder; see `keel eval --help`");
+    expect_usage_error("estimate --model.layers", "--model.layers: 1 required COUNT missing; see `keel estimate --help`");
+    expect_usage_error("estimate --model.preset tiny --model.layers x", "--model.layers x: this must be a whole number");
+    expect_usage_error("train", "--model.hidden is 0; give a size of at least 1, or a --model.preset");
+}
+
+TEST(Cli, MistakesInAConfigurationFileAreToldWithTheirPlace) {
+    const std::string path = (std::filesystem::path(testing::TempDir()) / "with space.toml").string();
+    std::ofstream(path) << "[model]\npreset = \"tiny\"\nlayer = 3\n";
+    expect_usage_error("estimate --config \"" + path + "\"", path + ":3:1: unknown setting model.layer; did you mean model.layers?");
+    const Outcome missing = keel("estimate --config /nowhere.toml");
+    EXPECT_EQ(missing.code, 1);
+    EXPECT_EQ(missing.err, "keel: error: cannot open /nowhere.toml: No such file or directory\n");
+}
+
+TEST(Cli, NothingAtAllPrintsTheHelpAndIsAUsageError) {
+    const Outcome got = keel("");
+    EXPECT_EQ(got.code, 2);
+    EXPECT_EQ(got.out, "");
+    EXPECT_NE(got.err.find("step by step"), std::string::npos);
+}
+
+TEST(Cli, VersionNamesTheBuild) {
+    const Outcome got = keel("--version");
+    EXPECT_EQ(got.code, 0);
+    EXPECT_TRUE(got.out.starts_with("keel ")) << got.out;
+    EXPECT_NE(got.out.find(", built for "), std::string::npos);
+    EXPECT_NE(got.out.find(", Unicode "), std::string::npos);
+}
+
+TEST(Cli, EveryOptionOfEveryCommandHasASentenceOfHelp) {
+    for (const char* command : {"", "tokenizer train", "tokenize", "estimate", "train", "eval", "generate", "bench"}) {
+        const Outcome got = keel(std::string(command) + " --help");
+        EXPECT_EQ(got.code, 0) << command;
+        std::istringstream lines(got.out);
+        std::string line, next;
+        std::getline(lines, line);
+        while (std::getline(lines, next)) {
+            // An option's help begins in column 44, or on the next line if the option's name is long.
+            if (line.starts_with("  -") && line.find_first_not_of(' ', 44) == std::string::npos) {
+                EXPECT_TRUE(next.starts_with(std::string(40, ' '))) << command << ": " << line;
+            }
+            line = next;
+        }
+    }
+}
+
+TEST(Cli, HelpShowsDefaultsInOneGroupPerSection) {
+    const std::string help = keel("train --help").out;
+    EXPECT_NE(help.find("[optim]:"), std::string::npos);
+    EXPECT_NE(help.find("--optim.beta2 NUMBER=0.95"), std::string::npos);
+    EXPECT_NE(help.find("--train.seed COUNT=1234"), std::string::npos);
+}
+
+TEST(Cli, EstimateListsPresetsWithTheirExactCounts) {
+    const Outcome got = keel("estimate --presets");
+    EXPECT_EQ(got.code, 0);
+    EXPECT_NE(got.out.find("llama-3.1-8b      8 030 261 248"), std::string::npos) << got.out;
+}
+
+TEST(Cli, EstimateShowsParametersFlopsAndMemoryOfAModelTooLargeForThisMachine) {
+    const Outcome got = keel("estimate --model.preset qwen3-32b --data.seq_len 8192 --train.global_batch 8 --train.micro_batch 1 --train.steps 10");
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_NE(got.out.find("32 762 123 264"), std::string::npos);
+    EXPECT_NE(got.out.find("FLOPs per token"), std::string::npos);
+    EXPECT_NE(got.out.find("memory plan: "), std::string::npos);
+    EXPECT_NE(got.out.find("the run: 10 steps"), std::string::npos);
+}
+
+TEST(Cli, AReaderThatLeavesIsNotAnError) {
+    EXPECT_EQ(std::system("bash -c 'set -o pipefail; \"" KEEL_BINARY "\" train --help | true'"), 0);
+}
+
+TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
+    const Outcome got = keel("estimate --presets", " >/dev/full");
+    EXPECT_EQ(got.code, 1);
+    EXPECT_EQ(got.err, "keel: error: standard output: No space left on device\n");
+}
