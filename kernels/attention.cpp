@@ -66,10 +66,13 @@ template <class T> void attention_forward(Stream& stream, const AttentionForward
     if (s.tokens == 0) return;
     check_workspace("attention_forward", stream, attention::forward_floats(args.head_dim) * 4);
     const std::int64_t tiles = rows_of_head(args, s, 0).tiles();
-    stream.parallel(tiles * s.kv_heads, [&](std::int64_t i, int thread) {
-        // The longest come first: a later query sees more keys.
-        attention::forward_tile(args, rows_of_head(args, s, i % s.kv_heads), tiles - 1 - i / s.kv_heads,
-                                reinterpret_cast<float*>(stream.workspace(thread)));
+    std::int64_t most = attention::most_tiles;  // of a task: fewer where there would be less than 16 tasks
+    while (most > 1 && ceil_div(tiles, most) * s.kv_heads < 16) most /= 2;
+    const tile::Cut tasks(tiles, most);
+    stream.parallel(tasks.pieces * s.kv_heads, [&](std::int64_t i, int thread) {
+        const std::int64_t task = tasks.pieces - 1 - i / s.kv_heads;  // the longest come first: a later query sees more keys
+        attention::forward_tiles(args, rows_of_head(args, s, i % s.kv_heads), tasks.begin(task), tasks.size(task),
+                                 reinterpret_cast<float*>(stream.workspace(thread)));
     });
 }
 

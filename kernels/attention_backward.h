@@ -76,13 +76,6 @@ inline void differentiate(const Tile& tile, std::int64_t key, std::int64_t keys,
     }
 }
 
-template <class T> void store_row(T* out, const float* in, std::int64_t count) {
-    for (std::int64_t d = 0; d < count; d += lanes) {
-        if (d + lanes <= count) simd::store(out + d, simd::load(in + d));
-        else simd::store_part(out + d, simd::load(in + d), count - d);
-    }
-}
-
 template <class T>
 void backward_block(const AttentionBackward<T>& args, const Rows& list, std::int64_t block, std::int64_t block_keys,
                     const BackwardScratch& scratch, float* workspace) {

@@ -12,9 +12,12 @@
 
 namespace keel::attention {
 
+// Tiles of queries one task works on, block of keys after block: what is copied of K and V is used by all of them.
+constexpr std::int64_t most_tiles = 4;
+
 // Floats of workspace.
 constexpr std::int64_t forward_floats(std::int64_t head_dim) {
-    return tile_rows * (2 * head_dim + key_block + 3) + round_up(head_dim, lanes) * (2 * key_block + lanes);
+    return tile_rows * (most_tiles * (2 * head_dim + 2) + key_block + 1) + round_up(head_dim, lanes) * (2 * key_block + lanes);
 }
 
 // Scores become probabilities relative to the running maximum; `shrink` is what older sums must be multiplied by.
@@ -24,18 +27,24 @@ inline void soften(const Tile& tile, std::int64_t key, std::int64_t keys, float*
     for (int v = 0; v < tile.columns / lanes; ++v) {
         float* const column = s + v * lanes;
         const Float before = simd::load(max + v * lanes);
-        Float most = before;
-        for (std::int64_t k = 0; k < keys; ++k) {
+        const auto score = [&](std::int64_t k) {
             Float x = simd::load(column + k * tile_rows);
             if constexpr (masked) {
                 x = tile.sees(key + k, v) ? x : none;
                 simd::store(column + k * tile_rows, x);
             }
-            most = simd::max(most, x);
-        }
+            return x;
+        };
+        Float part[4] = {before, none, none, none};  // a single maximum would wait for itself
+        std::int64_t k = 0;
+        for (; k + 4 <= keys; k += 4)
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) part[i] = simd::max(part[i], score(k + i));
+        for (; k < keys; ++k) part[0] = simd::max(part[0], score(k));
+        const Float most = simd::max(simd::max(part[0], part[1]), simd::max(part[2], part[3]));
         const Float base = most == none ? Float{} : most;  // nothing seen yet: -inf - -inf would be NaN
         Float total{};
-        for (std::int64_t k = 0; k < keys; ++k) {
+        for (k = 0; k < keys; ++k) {
             const Float p = exp2(simd::load(column + k * tile_rows) - base);
             simd::store(column + k * tile_rows, p);
             total += p;
@@ -47,64 +56,79 @@ inline void soften(const Tile& tile, std::int64_t key, std::int64_t keys, float*
     }
 }
 
+// y and lse of a tile whose sums are complete. `rows`: [lanes][head_dim] of workspace.
 template <class T>
-void forward_tile(const AttentionForward<T>& args, const Rows& list, std::int64_t index, float* workspace) {
-    const std::int64_t head_dim = list.head_dim, column = list.kv_head * head_dim;
-    const Tile tile(list, args.lo, index);
-    float* const q = workspace;                                 // [head_dim][tile_rows], scaled to base 2
-    float* const y = q + head_dim * tile_rows;                  // [head_dim][tile_rows]
-    float* const s = y + head_dim * tile_rows;                  // [key_block][tile_rows]
-    float* const max = s + key_block * tile_rows;
-    float* const sum = max + tile_rows;
-    float* const shrink = sum + tile_rows;
-    float* const k_rows = shrink + tile_rows;                   // [key_block][head_dim], if T is not float
-    float* const v_rows = k_rows + key_block * round_up(head_dim, lanes);
-    float* const out = v_rows + key_block * round_up(head_dim, lanes);  // [lanes][head_dim]
-    columns_of(list, args.q, tile, args.scale * log2_e, q);
-    for (std::int64_t i = 0; i < tile_rows; ++i) max[i] = -std::numeric_limits<float>::infinity(), sum[i] = 0;
-
-    for (std::int64_t block = tile.begin / key_block * key_block; block < tile.end; block += key_block) {
-        const std::int64_t key = std::max(block, tile.begin), keys = std::min(block + key_block, tile.end) - key;
-        const float *k, *v;
-        std::int64_t k_stride, v_stride;
-        if constexpr (std::is_same_v<T, float>) {
-            k = args.k.row(key) + column, k_stride = args.k.stride();
-            v = args.v.row(key) + column, v_stride = args.v.stride();
-        } else {
-            rows_of<T>(keys, head_dim, [&](std::int64_t i) { return args.k.row(key + i) + column; }, k_rows);
-            rows_of<T>(keys, head_dim, [&](std::int64_t i) { return args.v.row(key + i) + column; }, v_rows);
-            k = k_rows, v = v_rows, k_stride = v_stride = round_up(head_dim, lanes);
-        }
-        tile::product(tile::Order::rows, keys, tile.columns,
-                      {.a = k, .a_stride = k_stride, .b = q, .b_stride = tile_rows, .b_panel = tile::panel, .c = s,
-                       .c_stride = tile_rows, .k = head_dim});
-        if (tile.all_see(key, key + keys)) soften<false>(tile, key, keys, s, max, sum, shrink);
-        else soften<true>(tile, key, keys, s, max, sum, shrink);
-        const bool first = block <= tile.begin;
-        tile::product(tile::Order::columns, head_dim, tile.columns,
-                      {.a = v, .a_stride = v_stride, .b = s, .b_stride = tile_rows, .b_panel = tile::panel, .c = y,
-                       .c_stride = tile_rows, .k = keys, .finish = first ? tile::Finish::store : tile::Finish::scale_add,
-                       .scale = shrink});
-    }
+void finish_tile(const AttentionForward<T>& args, const Rows& list, const Tile& tile, const float* y, const float* max, const float* sum,
+                 float* rows) {
+    const std::int64_t head_dim = list.head_dim, wide = round_up(head_dim, lanes);
     for (std::int64_t i = 0; i < tile.rows; ++i)
         args.lse[list.head(tile.first + i) * list.tokens + list.token(tile.first + i)] = (max[i] + std::log2(sum[i])) * ln_2;
     for (std::int64_t at = 0; at < tile.columns; at += lanes) {
         const Float divisor = simd::load(sum + at);
-        const std::int64_t stride = round_up(head_dim, lanes);
         for (std::int64_t d = 0; d < head_dim; d += lanes) {
             Float block[lanes];
             for (int i = 0; i < lanes; ++i) block[i] = d + i < head_dim ? simd::load(y + (d + i) * tile_rows + at) / divisor : Float{};
             pack::transpose(block);
-            for (int i = 0; i < lanes; ++i) simd::store(out + i * stride + d, block[i]);
+            for (int i = 0; i < lanes; ++i) simd::store(rows + i * wide + d, block[i]);
         }
-        for (std::int64_t i = 0; i < std::min<std::int64_t>(lanes, tile.rows - at); ++i) {
-            T* const row = list.at(args.y, tile.first + at + i);
-            for (std::int64_t d = 0; d < head_dim; d += lanes) {
-                if (d + lanes <= head_dim) simd::store(row + d, simd::load(out + i * stride + d));
-                else simd::store_part(row + d, simd::load(out + i * stride + d), head_dim - d);
-            }
+        for (std::int64_t i = 0; i < std::min<std::int64_t>(lanes, tile.rows - at); ++i)
+            store_row(list.at(args.y, tile.first + at + i), rows + i * wide, head_dim);
+    }
+}
+
+// Tiles [first, first + count), count <= most_tiles.
+template <class T>
+void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64_t first, std::int64_t count, float* workspace) {
+    const std::int64_t head_dim = list.head_dim, column = list.kv_head * head_dim, wide = round_up(head_dim, lanes);
+    float* const q = workspace;                                 // [tile][head_dim][tile_rows], scaled to base 2
+    float* const y = q + most_tiles * head_dim * tile_rows;     // [tile][head_dim][tile_rows]
+    float* const max = y + most_tiles * head_dim * tile_rows;   // [tile][tile_rows]
+    float* const sum = max + most_tiles * tile_rows;
+    float* const s = sum + most_tiles * tile_rows;              // [key_block][tile_rows]
+    float* const shrink = s + key_block * tile_rows;
+    float* const k_rows = shrink + tile_rows;                   // [key_block][wide]
+    float* const v_rows = k_rows + key_block * wide;
+    float* const y_rows = v_rows + key_block * wide;            // [lanes][wide]
+    std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
+    for (std::int64_t t = 0; t < count; ++t) {
+        const Tile tile(list, args.lo, first + t);
+        begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
+        columns_of(list, args.q, tile, args.scale * log2_e, q + t * head_dim * tile_rows);
+    }
+    std::fill(max, sum, -std::numeric_limits<float>::infinity());
+    std::fill(sum, s, 0.0f);
+    for (std::int64_t block = begin / key_block * key_block; block < end; block += key_block) {
+        const std::int64_t block_begin = std::max(block, begin), block_end = std::min(block + key_block, end);
+        const float *k = k_rows, *v = v_rows;
+        std::int64_t k_stride = wide, v_stride = wide;
+        bool copied = true;
+        if constexpr (std::is_same_v<T, float>) {
+            copied = count > 1;  // a single tile reads each key once: where it lies
+            if (!copied) k = args.k.row(block_begin) + column, v = args.v.row(block_begin) + column, k_stride = args.k.stride(), v_stride = args.v.stride();
+        }
+        if (copied) {
+            rows_of<T>(block_end - block_begin, head_dim, [&](std::int64_t i) { return args.k.row(block_begin + i) + column; }, k_rows);
+            rows_of<T>(block_end - block_begin, head_dim, [&](std::int64_t i) { return args.v.row(block_begin + i) + column; }, v_rows);
+        }
+        for (std::int64_t t = 0; t < count; ++t) {
+            const Tile tile(list, args.lo, first + t);
+            const std::int64_t key = std::max(block_begin, tile.begin), keys = std::min(block_end, tile.end) - key;
+            if (keys <= 0) continue;
+            float* const tile_max = max + t * tile_rows;
+            float* const tile_sum = sum + t * tile_rows;
+            tile::product(tile::Order::rows, keys, tile.columns,
+                          {.a = k + (key - block_begin) * k_stride, .a_stride = k_stride, .b = q + t * head_dim * tile_rows,
+                           .b_stride = tile_rows, .b_panel = tile::panel, .c = s, .c_stride = tile_rows, .k = head_dim});
+            if (tile.all_see(key, key + keys)) soften<false>(tile, key, keys, s, tile_max, tile_sum, shrink);
+            else soften<true>(tile, key, keys, s, tile_max, tile_sum, shrink);
+            tile::product(tile::Order::columns, head_dim, tile.columns,
+                          {.a = v + (key - block_begin) * v_stride, .a_stride = v_stride, .b = s, .b_stride = tile_rows,
+                           .b_panel = tile::panel, .c = y + t * head_dim * tile_rows, .c_stride = tile_rows, .k = keys,
+                           .finish = block <= tile.begin ? tile::Finish::store : tile::Finish::scale_add, .scale = shrink});
         }
     }
+    for (std::int64_t t = 0; t < count; ++t)
+        finish_tile(args, list, Tile(list, args.lo, first + t), y + t * head_dim * tile_rows, max + t * tile_rows, sum + t * tile_rows, y_rows);
 }
 
 }  // namespace keel::attention

@@ -97,6 +97,13 @@ template <class T, class Row> void rows_of(std::int64_t count, std::int64_t widt
     }
 }
 
+template <class T> void store_row(T* out, const float* in, std::int64_t count) {
+    for (std::int64_t d = 0; d < count; d += lanes) {
+        if (d + lanes <= count) simd::store(out + d, simd::load(in + d));
+        else simd::store_part(out + d, simd::load(in + d), count - d);
+    }
+}
+
 // 2^x for x up to about 1, to within 1.5 ulp; 0 below -125, NaN stays NaN.
 // x = n + r, |r| <= 1/2: 2^r by a polynomial fitted for least maximum relative error (2^-25.9), n by exponent.
 inline Float exp2(Float x) {
