@@ -57,7 +57,7 @@ RowStats row_stats(const float* x, std::int64_t vocab) {
     constexpr int ways = 8;
     simd::Float max = simd::set(least), sum[2] = {};
     const auto raise = [&](simd::Float to) {
-        const simd::Float scale = simd::exp(max - to);
+        const simd::Float scale = simd::exp_nonpositive(max - to);
         sum[0] *= scale;
         sum[1] *= scale;
         max = to;
@@ -70,15 +70,15 @@ RowStats row_stats(const float* x, std::int64_t vocab) {
             top = simd::max(v[k], top);
         }
         raise(top);
-        for (int k = 0; k < ways; ++k) sum[k % 2] += simd::exp(v[k] - max);
+        for (int k = 0; k < ways; ++k) sum[k % 2] += simd::exp_nonpositive(v[k] - max);
     }
     simd::sweep<1>(vocab - i, [&](auto at, auto) {
         const simd::Float v = at.load(x + i, minus_infinity);
         raise(simd::max(v, max));
-        sum[0] += simd::exp(v - max);
+        sum[0] += simd::exp_nonpositive(v - max);
     });
     const float top = simd::max_lane(max);
-    return {top, simd::sum((sum[0] + sum[1]) * simd::exp(max - top))};
+    return {top, simd::sum((sum[0] + sum[1]) * simd::exp_nonpositive(max - top))};
 }
 
 void stats_cpu(Stream& stream, const CrossEntropyStats& a) {
@@ -125,8 +125,8 @@ template <class T> void grad_cpu(Stream& stream, const CrossEntropyGrad<T>& a) {
             const std::int64_t column = a.labels[t] - a.vocab_begin;
             const bool here = column >= 0 && column < vocab;
             const float label_logit = here ? x[column] : 0.0f;
-            simd::sweep(vocab, [&](auto at) { at.store(dx, simd::exp(at.load(x) - max) * scale); });
-            if (here) dx[column] = T(simd::exp(simd::set(label_logit - max))[0] * scale - 1.0f);
+            simd::sweep(vocab, [&](auto at) { at.store(dx, simd::exp_nonpositive(at.load(x) - max) * scale); });
+            if (here) dx[column] = T(simd::exp_nonpositive(simd::set(label_logit - max))[0] * scale - 1.0f);
         }
     });
 }

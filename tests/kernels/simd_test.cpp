@@ -36,6 +36,28 @@ TEST(Simd, ExpIsWithinAboutOneUlpOnItsWholeRange) {
     EXPECT_LE(worst, 1.1) << "at " << where;
 }
 
+TEST(Simd, ExpOfNonpositiveHasTheBitsOfExp) {
+    for (std::uint32_t bits = 0; bits <= 0x7f800000u; bits += 991) {
+        const float x = std::bit_cast<float>(bits | 0x80000000u);
+        ASSERT_EQ(simd::exp_nonpositive(simd::set(x))[0], exp_of(x)) << x;
+    }
+    EXPECT_EQ(simd::exp_nonpositive(simd::set(-infinity))[0], 0.0f);
+    EXPECT_TRUE(std::isnan(simd::exp_nonpositive(simd::set(std::numeric_limits<float>::quiet_NaN()))[0]));
+}
+
+// One Newton step from 2^-14 leaves 2^-28, and the step itself rounds once: below 1 ulp.
+TEST(Simd, ReciprocalIsWithinOneUlp) {
+    for (std::uint32_t bits = std::bit_cast<std::uint32_t>(0x1p-125f); bits <= std::bit_cast<std::uint32_t>(0x1p125f);
+         bits += 997) {
+        const float x = std::bit_cast<float>(bits), y = simd::reciprocal(simd::set(x))[0];
+        const double want = 1 / static_cast<double>(x);
+        ASSERT_LE(std::abs(static_cast<double>(y) - want), std::ldexp(1.0, std::ilogb(want) - 23)) << x;
+    }
+    EXPECT_EQ(simd::reciprocal(simd::set(1))[0], 1.0f);
+    EXPECT_EQ(simd::reciprocal(simd::set(infinity))[0], 0.0f);
+    EXPECT_TRUE(std::isnan(simd::reciprocal(simd::set(std::numeric_limits<float>::quiet_NaN()))[0]));
+}
+
 TEST(Simd, ExpIsRightAtTheEdges) {
     EXPECT_EQ(exp_of(0.0f), 1.0f);
     EXPECT_EQ(exp_of(-0.0f), 1.0f);
