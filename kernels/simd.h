@@ -41,7 +41,7 @@ inline Float load(const float* p) {
 }
 inline void store(float* p, Float v) { std::memcpy(p, &v, sizeof v); }
 
-// bf16 bits to float, and the upper half of every lane. By intrinsics, in the forms GCC 12 has no false warning for: the
+// bf16 bits to float, and the upper half of every lane. By intrinsics, in forms GCC 12 has no false warning for: the
 // vector extensions make four to six shuffles of these, and bf16 ops took longer than float ones (rmsnorm forward of
 // 256 x 512 in cache: 51 us, now 32).
 inline Float widen(Half h) {
@@ -178,8 +178,8 @@ template <class Body> inline void sweep(std::int64_t n, Body body) {
     sweep<2>(n, [&](auto place, auto) { body(place); });
 }
 
-// 2^(x / ln 2) for x in [-87.33, 88.7228], the core of exp. x = n ln2 + r with |r| <= ln2 / 2. e^r = 1 + r + r^2 q(r), q
-// of degree 4 fitted for least maximum relative error (2^-27.8 with rounded coefficients). 2^n is added to the exponent
+// e^x for x in [-87.33, 88.7228], the core of exp. x = n ln2 + r with |r| <= ln2 / 2. e^r = 1 + r + r^2 q(r), q of
+// degree 4 fitted for least maximum relative error (2^-27.8 with rounded coefficients). 2^n is added to the exponent
 // field: p * 2^n is a normal number on this range. NaN stays NaN.
 inline Float exp_in_range(Float x) {
     const Float t = x * 1.44269504088896341f + 12582912.0f;       // + 1.5 * 2^23: the low bits of t are the integer n
@@ -207,8 +207,8 @@ inline Float exp_nonpositive(Float x) {
     return x < exp_low ? set(0.0f) : y;
 }
 
-// 1 / x to within 1 ulp for x in [2^-125, 2^125], to 2^-14 beyond, 0 for infinity. A division of 16 floats takes as long
-// as a whole exp.
+// 1 / x to within 1 ulp for x in [2^-125, 2^125], to 2^-14 beyond, 0 for infinity. A division of 16 floats takes as
+// long as a whole exp.
 inline Float reciprocal(Float x) {
 #if defined(KEEL_SIMD_AVX512)
     const Float r = static_cast<Float>(_mm512_maskz_rcp14_ps(0xffff, static_cast<__m512>(x)));  // to within 2^-14
