@@ -54,7 +54,7 @@ template <class Args> Rows rows_of_head(const Args& a, const Sizes& s, std::int6
 
 // Keys a task of the backward owns: fewer where there would be less than 16 tasks.
 std::int64_t keys_per_task(const Sizes& s) {
-    std::int64_t keys = attention::key_block;
+    std::int64_t keys = attention::most_keys;
     while (keys > 32 && ceil_div(s.kv_tokens, keys) * s.kv_heads < 16) keys /= 2;
     return keys;
 }

@@ -15,10 +15,13 @@
 
 namespace keel::attention {
 
+// Keys a task owns at most: every tile of queries is gathered once for all of them.
+constexpr std::int64_t most_keys = 256;
+
 // Floats of workspace.
 constexpr std::int64_t backward_floats(std::int64_t head_dim) {
     const std::int64_t wide = round_up(head_dim, lanes);
-    return tile_rows * (2 * head_dim + 2 * key_block + 3 * wide + 2) + key_block * 4 * wide;
+    return tile_rows * (2 * head_dim + 2 * most_keys + 3 * wide + 2) + most_keys * 4 * wide;
 }
 
 // Scratch shared by the threads, for all heads.
@@ -138,10 +141,9 @@ void backward_block(const AttentionBackward<T>& args, const Rows& list, std::int
         for (std::int64_t i = 0; i < tile.rows; ++i) {
             float* const part = dq + i * wide;
             float* const total = scratch.dq + (list.kv_head * list.count() + tile.first + i) * head_dim;
-            if (!first)
-                for (std::int64_t d = 0; d < head_dim; ++d) part[d] = total[d] + part[d];
+            if (!first) simd::sweep(head_dim, [&](auto at) { at.store(part, at.load(total) + at.load(part)); });
             if (last) store_row(list.at(args.dq, tile.first + i), part, head_dim);
-            else std::copy(part, part + head_dim, total);
+            else store_row(total, part, head_dim);
         }
         turn.store(static_cast<std::int32_t>(block + 1), std::memory_order_release);
     }

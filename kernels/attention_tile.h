@@ -30,8 +30,8 @@ struct Rows {
     std::int64_t group, tokens, query_offset, kv_head, head_dim;
     std::int64_t count() const { return group * tokens; }
     std::int64_t tiles() const { return (count() + tile_rows - 1) / tile_rows; }
-    std::int64_t token(std::int64_t row) const { return row / group; }
-    std::int64_t head(std::int64_t row) const { return kv_head * group + row % group; }
+    std::int64_t token(std::int64_t row) const { return group == 1 ? row : row / group; }
+    std::int64_t head(std::int64_t row) const { return group == 1 ? kv_head : kv_head * group + row % group; }
     std::int64_t last_key(std::int64_t row) const { return query_offset + token(row); }
     template <class T> T* at(const View<T>& x, std::int64_t row) const { return x.row(token(row)) + head(row) * head_dim; }
 };
@@ -73,18 +73,24 @@ struct Tile {
 // out[d][row] = x[row][d] * scale; lanes without a row are zero.
 template <class T>
 void columns_of(const Rows& list, const View<const T>& x, const Tile& tile, float scale, float* out) {
-    for (std::int64_t v = 0; v < tile.columns; v += lanes)
-        for (std::int64_t d = 0; d < list.head_dim; d += lanes) {
-            const std::int64_t here = std::min<std::int64_t>(lanes, list.head_dim - d);
-            Float block[lanes];
-            for (int i = 0; i < lanes; ++i) {
-                if (v + i >= tile.rows) { block[i] = Float{}; continue; }
-                const T* row = list.at(x, tile.first + v + i) + d;
-                block[i] = (here == lanes ? simd::load(row) : simd::load_part(row, here)) * scale;
-            }
+    const std::int64_t whole = list.head_dim / lanes * lanes;
+    for (std::int64_t v = 0; v < tile.columns; v += lanes) {
+        const T* row[lanes];
+        for (int i = 0; i < lanes; ++i) row[i] = list.at(x, tile.first + std::min(v + i, tile.rows - 1));
+        Float block[lanes], keep[lanes];
+        for (int i = 0; i < lanes; ++i) keep[i] = simd::set(v + i < tile.rows ? scale : 0.0f);
+        for (std::int64_t d = 0; d < whole; d += lanes) {
+#pragma GCC unroll 16
+            for (int i = 0; i < lanes; ++i) block[i] = simd::load(row[i] + d) * keep[i];
             pack::transpose(block);
-            for (std::int64_t i = 0; i < here; ++i) simd::store(out + (d + i) * tile_rows + v, block[i]);
+#pragma GCC unroll 16
+            for (int i = 0; i < lanes; ++i) simd::store(out + (d + i) * tile_rows + v, block[i]);
         }
+        if (whole == list.head_dim) continue;
+        for (int i = 0; i < lanes; ++i) block[i] = simd::load_part(row[i] + whole, list.head_dim - whole) * keep[i];
+        pack::transpose(block);
+        for (std::int64_t i = 0; i < list.head_dim - whole; ++i) simd::store(out + (whole + i) * tile_rows + v, block[i]);
+    }
 }
 
 // out[i] = float(row i of x), `count` rows of `width` elements, zero from there to the next whole vector.
