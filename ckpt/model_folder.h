@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,5 +62,12 @@ struct SaveFolderOptions {
 // Writes a new folder beside its final place and renames it when complete. `folder` must not exist, or be empty.
 void save_model_folder(const std::filesystem::path& folder, const ModelShape& shape,
                        std::span<const NamedTensor> params, const SaveFolderOptions& options = {});
+
+// The same from parameters that are not in memory: called for elements [first, first + count) of a parameter, to be
+// converted to `to`. Memory: one block.
+using ParamReader =
+    std::function<void(const std::string& param, std::int64_t first, std::int64_t count, Dtype to, std::byte* out)>;
+void save_model_folder(const std::filesystem::path& folder, const ModelShape& shape, const ParamReader& read,
+                       const SaveFolderOptions& options = {});
 
 }  // namespace keel

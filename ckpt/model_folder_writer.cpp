@@ -1,6 +1,7 @@
 // The writing half of ckpt/model_folder.h.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -17,6 +18,8 @@
 namespace keel {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::int64_t block_elements = std::int64_t{1} << 20;
 
 constexpr std::array tokenizer_files{
     "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -96,16 +99,31 @@ void write_generation_config(const fs::path& folder, const ModelShape& shape) {
 void save_model_folder(const fs::path& folder, const ModelShape& shape, std::span<const NamedTensor> params,
                        const SaveFolderOptions& options) {
     const ParamMap by_name = check_params(shape, params);
+    const auto read = [&](const std::string& name, std::int64_t first, std::int64_t count, Dtype to, std::byte* out) {
+        const NamedTensor& param = *by_name.at(name);
+        convert(stored(param.dtype), param.data + first * size_bytes(param.dtype), to, out, count);
+    };
+    save_model_folder(folder, shape, read, options);
+}
+
+void save_model_folder(const fs::path& folder, const ModelShape& shape, const ParamReader& read,
+                       const SaveFolderOptions& options) {
     ModelShape written = shape;
     written.dtype = options.dtype == Dtype::f32 ? "f32" : "bf16";
     const std::string config = model_config_text(written);
 
     std::vector<TensorSource> sources;
     for (const TensorSlice& slice : tensor_slices(shape)) {
-        const NamedTensor& param = *by_name.at(slice.param);
-        sources.push_back({slice.hf_name, stored(options.dtype), slice.hf_shape(),
-                           converted_bytes(param.data + slice.row_begin * slice.cols * size_bytes(param.dtype),
-                                           param.dtype, options.dtype, slice.rows * slice.cols)});
+        const auto produce = [&read, slice, dtype = options.dtype](const ByteSink& out) {
+            const std::int64_t begin = slice.row_begin * slice.cols, count = slice.rows * slice.cols;
+            std::vector<std::byte> block(static_cast<std::size_t>(std::min(block_elements, count) * size_bytes(dtype)));
+            for (std::int64_t done = 0; done < count; done += block_elements) {
+                const std::int64_t now = std::min(block_elements, count - done);
+                read(slice.param, begin + done, now, dtype, block.data());
+                out(std::span(block).first(static_cast<std::size_t>(now * size_bytes(dtype))));
+            }
+        };
+        sources.push_back({slice.hf_name, stored(options.dtype), slice.hf_shape(), produce});
     }
     TemporaryFolder out(folder);
     write_file_atomically(out.path() / "config.json", config);

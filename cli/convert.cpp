@@ -1,0 +1,155 @@
+// cli/convert.cpp: `keel convert`: a checkpoint becomes a model folder, and a model folder a checkpoint.
+
+#include <CLI/App.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/model_folder.h"
+#include "ckpt/safetensors.h"
+#include "cli/commands.h"
+#include "engine/open_model.h"
+#include "engine/state.h"
+#include "kernels/base/file.h"
+
+namespace keel {
+namespace fs = std::filesystem;
+namespace {
+
+struct ConvertOptions {
+    std::string from, to, dtype;
+    double shard_limit_gb = 5;
+    bool allow_unexpected = false;
+};
+
+void warn(const std::string& text) { std::fprintf(stderr, "keel: warning: %s\n", text.c_str()); }
+
+Dtype chosen_dtype(const std::string& flag, const std::string& otherwise) {
+    const std::string& dtype = flag.empty() ? otherwise : flag;
+    return dtype == "f32" ? Dtype::f32 : Dtype::bf16;
+}
+
+// Files of a model folder that travel inside a checkpoint, so that converting back gives them back.
+constexpr const char* carried_files[] = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
+    "config.json",    "tokenizer.model",       "added_tokens.json",       "vocab.json",
+    "merges.txt",     "chat_template.jinja"};
+
+std::uint64_t tokenizer_hash(const fs::path& folder) {
+    if (!fs::exists(folder / "tokenizer.json")) return 0;
+    try {
+        return Tokenizer::load(folder).hash();
+    } catch (const Error& e) {
+        warn(std::string("the tokenizer is copied, but keel cannot use it: ") + e.what());
+        return 0;
+    }
+}
+
+void folder_to_checkpoint(const fs::path& from, const fs::path& to, const ConvertOptions& o) {
+    const ModelShape shape = read_model_shape(from);
+    Config config;
+    config.model = model_section(shape);
+    const Dtype dtype = chosen_dtype(o.dtype, config.model.dtype);
+    config.model.dtype = dtype == Dtype::f32 ? "f32" : "bf16";
+
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<NamedTensor> params;
+    for (const ParamSpec& p : param_specs(shape)) {
+        memory.emplace_back(static_cast<std::size_t>(element_count(p.shape) * size_bytes(dtype)));
+        params.push_back({p.name, dtype, p.shape, memory.back().data()});
+    }
+    load_weights(from, shape, params, {.allow_unexpected = o.allow_unexpected, .warn = warn});
+    std::vector<ExtraFile> extra;
+    for (const char* file : carried_files)
+        if (fs::exists(from / file)) extra.push_back({file, read_file(from / file)});
+    prepare_checkpoint_root(to);
+    const fs::path path = save_checkpoint(to, 0, state_text(Progress{}, config, tokenizer_hash(from)), params, extra);
+    std::printf("%s: %lld parameters, %s, step 0, without optimizer state; start from it with --ckpt.init\n",
+                path.c_str(), static_cast<long long>(parameter_count(shape)), config.model.dtype.c_str());
+}
+
+// What config.json says beyond the run's configuration: from the folder the model once came from, else from its
+// tokenizer.
+ModelShape exported_shape(const ModelSource& source) {
+    ModelShape shape = model_shape(source.config.model);
+    if (const auto text = read_checkpoint_file(source.path, "config.json")) {
+        const ModelShape origin = parse_model_config(*text, (source.path / "config.json").string());
+        shape.family = origin.family;
+        shape.max_position = origin.max_position;
+        shape.bos_id = origin.bos_id, shape.pad_id = origin.pad_id, shape.eos_ids = origin.eos_ids;
+        shape.other_keys = origin.other_keys;
+    } else {
+        shape.max_position = source.config.data.seq_len;
+        if (source.tokenizer) {
+            if (const auto bos = source.tokenizer->bos_id()) shape.bos_id = *bos;
+            if (const auto eos = source.tokenizer->eos_id()) shape.eos_ids = {*eos};
+        }
+    }
+    check_model_shape(shape, source.description);
+    return shape;
+}
+
+void check_weights(const SafetensorsFile& weights, const ModelShape& shape) {
+    std::string wrong;
+    for (const ParamSpec& p : param_specs(shape)) {
+        const StoredTensor* t = weights.find(p.name);
+        if (!t || t->shape != p.shape)
+            wrong += "\n  " + p.name + " should be " + shape_text(p.shape) + ", found " +
+                     (t ? shape_text(t->shape) : "nothing");
+    }
+    if (!wrong.empty()) fail(weights.path().string() + " does not fit the configuration of its checkpoint:" + wrong);
+}
+
+void checkpoint_to_folder(const ModelSource& source, const fs::path& to, const ConvertOptions& o) {
+    verify_checkpoint(source.path);
+    const ModelShape shape = exported_shape(source);
+    const SafetensorsFile weights(source.path / "weights.safetensors");
+    check_weights(weights, shape);
+    const bool tokenizer = fs::exists(source.path / "tokenizer.json") || fs::exists(source.path / "tokenizer.model");
+    if (!tokenizer) warn(source.description + " holds no tokenizer; the folder will have none");
+    const Dtype dtype = chosen_dtype(o.dtype, source.config.model.dtype);
+    const auto read = [&](const std::string& param, std::int64_t first, std::int64_t count, Dtype as, std::byte* out) {
+        weights.read(*weights.find(param), first, count, as, out);
+    };
+    save_model_folder(to, shape, read,
+                      {.tokenizer_from = tokenizer ? source.path : fs::path(),
+                       .dtype = dtype,
+                       .shard_limit_bytes = static_cast<std::int64_t>(o.shard_limit_gb * 1e9)});
+    std::printf("%s: %s, %lld parameters, %s, from %s\n", to.c_str(), std::string(name(shape.family)).c_str(),
+                static_cast<long long>(parameter_count(shape)), dtype == Dtype::f32 ? "f32" : "bf16",
+                source.description.c_str());
+}
+
+void run_convert(const ConvertOptions& o) {
+    if (!o.dtype.empty() && o.dtype != "bf16" && o.dtype != "f32")
+        fail_usage("--dtype is \"" + o.dtype + "\"; give bf16 or f32");
+    if (!(o.shard_limit_gb > 0) || o.shard_limit_gb > 1e6)
+        fail_usage("--shard-limit is ", o.shard_limit_gb, "; give gigabytes, more than 0");
+    if (!fs::exists(o.from)) fail(o.from + ": no such file or folder; give a run, a checkpoint or a model folder");
+    if (fs::exists(o.to) && !(fs::is_directory(o.to) && fs::is_empty(o.to)))
+        fail(o.to + " exists and is not an empty folder; name a new one");
+    if (!is_checkpoint(o.from) && fs::exists(fs::path(o.from) / "config.json"))
+        folder_to_checkpoint(o.from, o.to, o);
+    else
+        checkpoint_to_folder(open_model(o.from), o.to, o);
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("convert", "turn a checkpoint into a model folder (safetensors), or back");
+    auto o = std::make_shared<ConvertOptions>();
+    command->add_option("from", o->from, "a run (its newest checkpoint), a checkpoint, or a model folder")->required();
+    command->add_option("to", o->to, "new folder: of a model, or of checkpoints where `from` is a model folder")
+        ->required();
+    command->add_option("--dtype", o->dtype, "type of the written weights: bf16 or f32; default as in `from`");
+    command->add_option("--shard-limit", o->shard_limit_gb, "gigabytes per file of a model folder; more makes shards")
+        ->capture_default_str();
+    command->add_flag("--allow-unexpected", o->allow_unexpected,
+                      "leave out tensors that the model's shape does not know");
+    command->callback([o] { run_convert(*o); });
+}
+
+}  // namespace keel
