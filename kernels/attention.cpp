@@ -12,40 +12,47 @@ struct Sizes {
     std::int64_t tokens, kv_tokens, heads, kv_heads;
 };
 
-template <class Args> Sizes check(const char* op, const Args& a) {
+// The words of a message; literals, because a check that passes must not allocate.
+struct Names {
+    const char *op, *v, *y, *lse, *lo;
+};
+constexpr Names forward_names{"attention_forward", "attention_forward: v", "attention_forward: y", "attention_forward: lse",
+                              "attention_forward: lo"};
+constexpr Names backward_names{"attention_backward", "attention_backward: v", "attention_backward: y", "attention_backward: lse",
+                               "attention_backward: lo"};
+
+template <class Args> Sizes check(const Names& name, const Args& a) {
     const auto matrix = [&](const char* what, const auto& v) {
-        if (v.rank() != 2) fail(std::string(op), ": ", what, " is ", v.shape(), ", but must be a matrix [tokens, heads * head_dim]");
+        if (v.rank() != 2) fail(name.op, ": ", what, " is ", v.shape(), ", but must be a matrix [tokens, heads * head_dim]");
     };
     matrix("q", a.q);
     matrix("k", a.k);
-    if (a.head_dim < 1 || a.head_dim > 256) fail(std::string(op), ": head_dim is ", a.head_dim, "; it must be in 1…256");
-    if (a.query_offset < 0) fail(std::string(op), ": query_offset is ", a.query_offset, "; it cannot be negative");
+    if (a.head_dim < 1 || a.head_dim > 256) fail(name.op, ": head_dim is ", a.head_dim, "; it must be in 1…256");
+    if (a.query_offset < 0) fail(name.op, ": query_offset is ", a.query_offset, "; it cannot be negative");
     if (a.q.dim(1) % a.head_dim || a.k.dim(1) % a.head_dim)
-        fail(std::string(op), ": rows of q and k hold ", a.q.dim(1), " and ", a.k.dim(1), " elements; both must be heads times head_dim ",
-             a.head_dim);
+        fail(name.op, ": rows of q and k hold ", a.q.dim(1), " and ", a.k.dim(1), " elements; both must be heads times head_dim ", a.head_dim);
     const Sizes s{a.q.dim(0), a.k.dim(0), a.q.dim(1) / a.head_dim, a.k.dim(1) / a.head_dim};
     if (s.kv_heads == 0 || s.heads % s.kv_heads)
-        fail(std::string(op), ": ", s.heads, " heads cannot share ", s.kv_heads, " kv heads; heads must be a multiple of kv heads");
+        fail(name.op, ": ", s.heads, " heads cannot share ", s.kv_heads, " kv heads; heads must be a multiple of kv heads");
     if (s.kv_tokens < a.query_offset + s.tokens)
-        fail(std::string(op), ": ", s.kv_tokens, " keys, but the last query is at ", a.query_offset + s.tokens - 1,
+        fail(name.op, ": ", s.kv_tokens, " keys, but the last query is at ", a.query_offset + s.tokens - 1,
              "; k and v must reach query_offset + tokens");
-    const std::string name(op);
-    expect_shape((name + ": v").c_str(), a.v, {s.kv_tokens, a.k.dim(1)});
-    expect_shape((name + ": y").c_str(), a.y, {s.tokens, a.q.dim(1)});
-    expect_shape((name + ": lse").c_str(), a.lse, {s.heads, s.tokens});
-    expect_contiguous((name + ": lse").c_str(), a.lse);
-    expect_shape((name + ": lo").c_str(), a.lo, {s.tokens});
-    expect_contiguous((name + ": lo").c_str(), a.lo);
+    expect_shape(name.v, a.v, {s.kv_tokens, a.k.dim(1)});
+    expect_shape(name.y, a.y, {s.tokens, a.q.dim(1)});
+    expect_shape(name.lse, a.lse, {s.heads, s.tokens});
+    expect_contiguous(name.lse, a.lse);
+    expect_shape(name.lo, a.lo, {s.tokens});
+    expect_contiguous(name.lo, a.lo);
     for (std::int64_t i = 0; i < s.tokens; ++i)
         if (a.lo[i] < 0 || a.lo[i] > a.query_offset + i)
-            fail(name, ": lo[", i, "] is ", a.lo[i], "; query ", i, " is at key ", a.query_offset + i, ", so it must be in 0…",
+            fail(name.op, ": lo[", i, "] is ", a.lo[i], "; query ", i, " is at key ", a.query_offset + i, ", so it must be in 0…",
                  a.query_offset + i);
     return s;
 }
 
 void check_workspace(const char* op, const Stream& stream, std::int64_t bytes) {
     if (stream.workspace_bytes() < bytes)
-        fail(std::string(op), ": the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ", bytes);
+        fail(op, ": the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ", bytes);
 }
 
 template <class Args> Rows rows_of_head(const Args& a, const Sizes& s, std::int64_t kv_head) {
@@ -62,7 +69,7 @@ std::int64_t keys_per_task(const Sizes& s) {
 }  // namespace
 
 template <class T> void attention_forward(Stream& stream, const AttentionForward<T>& args) {
-    const Sizes s = check("attention_forward", args);
+    const Sizes s = check(forward_names, args);
     if (s.tokens == 0) return;
     check_workspace("attention_forward", stream, attention::forward_floats(args.head_dim) * 4);
     const std::int64_t tiles = rows_of_head(args, s, 0).tiles();
@@ -77,7 +84,7 @@ template <class T> void attention_forward(Stream& stream, const AttentionForward
 }
 
 template <class T> void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
-    const Sizes s = check("attention_backward", args);
+    const Sizes s = check(backward_names, args);
     expect_shape("attention_backward: dy", args.dy, {s.tokens, args.q.dim(1)});
     expect_shape("attention_backward: dq", args.dq, {s.tokens, args.q.dim(1)});
     expect_shape("attention_backward: dk", args.dk, {s.kv_tokens, args.k.dim(1)});

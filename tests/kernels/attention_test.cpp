@@ -8,6 +8,7 @@
 #include <string>
 
 #include "attention_reference.h"
+#include "golden.h"
 #include "kernels/base/error.h"
 
 namespace keel {
@@ -37,6 +38,48 @@ template <class T> void check_all() {
 
 TEST(Attention, ForwardAndBackwardAreRightInFloat) { check_all<float>(); }
 TEST(Attention, ForwardAndBackwardAreRightInBf16) { check_all<bf16>(); }
+
+// The terms of a sum here have a total size of at most 12 (dk's; computed with the golden's inputs). As float, some 30 roundings
+// of u = 2^-24 meet in each, doubled for P in both of its roles; as bf16, those of y, P or ds, and the result, of 2^-8.
+template <class T> void check_golden() {
+    const Golden golden("ops/attention");
+    const auto size = [&](std::size_t i) { return static_cast<std::int64_t>(golden["sizes"][i]); };
+    const std::int64_t tokens = size(0), kv_tokens = size(1), heads = size(2), kv_heads = size(3), head_dim = size(4);
+    const auto tensor = [&](const char* name) {
+        std::vector<T> values;
+        for (const double x : golden[name]) values.push_back(T(static_cast<float>(x)));
+        return values;
+    };
+    auto q = tensor("q"), k = tensor("k"), v = tensor("v"), dy = tensor("dy"), y = q, dq = q, dk = k, dv = k;
+    std::vector<std::int32_t> lo;
+    for (const double x : golden["lo"]) lo.push_back(static_cast<std::int32_t>(x));
+    std::vector<float> lse(static_cast<std::size_t>(heads * tokens));
+    std::vector<std::byte> scratch(static_cast<std::size_t>(attention_scratch_bytes(tokens, heads, kv_tokens, kv_heads, head_dim)));
+    const auto rows = [&](std::vector<T>& x, std::int64_t n, std::int64_t h) { return View<T>(x.data(), {n, h * head_dim}); };
+    const auto of_q = [&](std::vector<T>& x) { return rows(x, tokens, heads); };
+    const auto of_k = [&](std::vector<T>& x) { return rows(x, kv_tokens, kv_heads); };
+    Stream stream(2);
+    const float scale = static_cast<float>(golden.scalar("scale"));
+    attention_forward<T>(stream, {.y = of_q(y), .lse = View<float>(lse.data(), {heads, tokens}), .q = of_q(q), .k = of_k(k), .v = of_k(v),
+                                  .lo = View<std::int32_t>(lo.data(), {tokens}), .head_dim = head_dim, .query_offset = size(5), .scale = scale});
+    attention_backward<T>(stream, {.dq = of_q(dq), .dk = of_k(dk), .dv = of_k(dv), .scratch = View<std::byte>(scratch.data(), {static_cast<std::int64_t>(scratch.size())}),
+                                   .dy = of_q(dy), .y = of_q(y), .lse = View<float>(lse.data(), {heads, tokens}), .q = of_q(q), .k = of_k(k), .v = of_k(v),
+                                   .lo = View<std::int32_t>(lo.data(), {tokens}), .head_dim = head_dim, .query_offset = size(5), .scale = scale});
+    const double bound = 12 * (std::is_same_v<T, bf16> ? 3 * 0x1p-8 : 60 * 0x1p-24);
+    const auto same = [&](const auto& got, const char* name) {
+        for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(static_cast<double>(static_cast<float>(got[i])), golden[name][i], bound) << name << " " << i;
+    };
+    same(y, "y");
+    same(lse, "lse");
+    same(dq, "dq");
+    same(dk, "dk");
+    same(dv, "dv");
+}
+
+TEST(Attention, AgreesWithTheGolden) {
+    check_golden<float>();
+    check_golden<bf16>();
+}
 
 template <class T> void check_threads() {
     Stream one(1), two(2), three(3);
