@@ -24,9 +24,9 @@ struct TextFlags {
             ->check(CLI::IsMember({"by-name", "plain", "jsonl"}))->capture_default_str();
         app.add_option("--field", field, "which text of a JSON line is the document")->capture_default_str();
         app.add_option("--split-at-blank-lines", split_at_blank_lines,
-                       "true: a blank line of plain text ends a document; false: a file is one document")->capture_default_str();
+                       "true: a blank line of plain text ends a document; false: a file is one document")->default_str("false");
         app.add_option("--skip-bad-lines", skip_bad_lines,
-                       "true: count JSON lines without the field and go on; false: stop at the first")->capture_default_str();
+                       "true: count JSON lines without the field and go on; false: stop at the first")->default_str("false");
     }
     TextOptions options() const {
         TextOptions o;

@@ -77,9 +77,9 @@ void add_tokenize(CLI::App& app) {
     command->add_option("--tokenizer", flags->tokenizer, "tokenizer.json or the folder that holds it")->required();
     command->add_option("--out", flags->out, "token file to write; it appears when it is complete")->required();
     command->add_option("--append-eos", flags->append_eos, "true: end each document with the tokenizer's end-of-text token")
-        ->capture_default_str();
+        ->default_str("true");
     command->add_option("--prepend-bos", flags->prepend_bos, "true: begin each document with the tokenizer's first token")
-        ->capture_default_str();
+        ->default_str("false");
     command->add_option("--special-text", flags->special_text,
                         "what a special token written out in the text is: parse makes it that token, plain keeps it text")
         ->check(CLI::IsMember({"parse", "plain"}))->capture_default_str();

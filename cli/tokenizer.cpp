@@ -32,6 +32,9 @@ void run_train(const TrainFlags& f) {
     const fs::path out = f.out;
     const bool file = out.extension() == ".json";
     const Pattern pattern = f.pattern == "gpt2" ? Pattern::gpt2 : f.pattern == "llama3" ? Pattern::llama3 : Pattern::qwen;
+    const BpeTrainOptions options{.vocab_size = f.vocab, .special = f.special, .min_count = f.min_count};
+    BpeTrainer::check(options);
+    if (!file) fs::create_directories(out);
     BpeTrainer trainer({.pattern = pattern});
     const auto began = std::chrono::steady_clock::now();
     LateBar reading("reading", "B");
@@ -46,12 +49,10 @@ void run_train(const TrainFlags& f) {
     reading.finish();
     LateBar merging("merging", "merges");
     const Tokenizer tokenizer = trainer.train(
-        {.vocab_size = f.vocab, .special = f.special, .min_count = f.min_count},
-        [&](std::int64_t done, std::int64_t total) { merging.update(done, total); });
+        options, [&](std::int64_t done, std::int64_t total) { merging.update(done, total); });
     merging.finish();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 
-    if (!file) fs::create_directories(out);
     const fs::path target = file ? out : out / "tokenizer.json";
     write_file_atomically(target, tokenizer.to_json());
     if (!file) {  // what other programs ask for beside it

@@ -150,22 +150,30 @@ void BpeTrainer::add(std::string_view text) {
     });
 }
 
-Tokenizer BpeTrainer::train(const BpeTrainOptions& options,
-                            const std::function<void(std::int64_t, std::int64_t)>& progress) const {
+void BpeTrainer::check(const BpeTrainOptions& options) {
     const auto base = static_cast<std::int64_t>(options.special.size()) + 256;
     if (options.vocab_size < base || options.vocab_size > 1 << 24)
         fail_usage("--vocab is ", options.vocab_size, "; it must be from ", base, " (the bytes and the special tokens) to ", 1 << 24);
     if (options.min_count < 1) fail_usage("--min-count is ", options.min_count, "; it must be at least 1");
+    for (std::size_t i = 0; i < options.special.size(); ++i) {
+        const std::string& content = options.special[i];
+        if (content.size() < 2 || std::any_of(content.begin(), content.end(), [](char c) { return c < 33 || c > 126; }))
+            fail_usage("the special token \"", content, "\" is not two or more printable ASCII characters");
+        if (std::count(options.special.begin(), options.special.end(), content) > 1)
+            fail_usage("the special token \"", content, "\" is given twice");
+    }
+}
+
+Tokenizer BpeTrainer::train(const BpeTrainOptions& options,
+                            const std::function<void(std::int64_t, std::int64_t)>& progress) const {
+    check(options);
     if (counts_.empty()) fail("there is no text to learn from: all inputs are empty");
+    const auto base = static_cast<std::int64_t>(options.special.size()) + 256;
 
     TokenizerModel model;
     model.name = "the trained tokenizer";
     model.pretokenizer = how_;
     for (const std::string& content : options.special) {
-        if (content.size() < 2 || std::any_of(content.begin(), content.end(), [](char c) { return c < 33 || c > 126; }))
-            fail_usage("the special token \"", content, "\" is not two or more printable ASCII characters");
-        for (const AddedToken& t : model.added)
-            if (t.content == content) fail_usage("the special token \"", content, "\" is given twice");
         model.added.push_back({.content = content, .id = static_cast<std::int32_t>(model.tokens.size()), .special = true});
         model.tokens.push_back({.bytes = content, .exists = true, .in_vocab = true, .spelt = true, .special = true});
     }

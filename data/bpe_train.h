@@ -32,6 +32,9 @@ public:
     std::int64_t pieces() const { return pieces_; }
     std::int64_t distinct_pieces() const { return static_cast<std::int64_t>(counts_.size()); }
 
+    // Throws Error if no vocabulary can be made so, whatever the text.
+    static void check(const BpeTrainOptions& options);
+
     // May stop below vocab_size when no pair occurs min_count times. `progress` gets (merges so far, merges wanted).
     Tokenizer train(const BpeTrainOptions& options,
                     const std::function<void(std::int64_t, std::int64_t)>& progress = {}) const;

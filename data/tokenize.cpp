@@ -122,8 +122,6 @@ TokenizeReport tokenize(const Tokenizer& tokenizer, const TokenizeOptions& o) {
     if (!o.tail.none() && o.tail_out.empty()) fail_usage("a tail is held out, but no file is named for it");
     TextOptions text = o.text;
     text.cut_documents = tokenizer.model().cuttable;
-    PartedReader reader(o.inputs, text, o.tail, o.progress);
-
     TokenFileInfo info;
     info.vocab_size = tokenizer.vocab_size();
     info.tokenizer_hash = tokenizer.hash();
@@ -136,6 +134,8 @@ TokenizeReport tokenize(const Tokenizer& tokenizer, const TokenizeOptions& o) {
     if (!o.tail.none()) tail.emplace(o.tail_out, info);
     std::optional<AtomicFile> tail_text;
     if (!o.tail_text.empty()) tail_text.emplace(o.tail_text);
+
+    PartedReader reader(o.inputs, text, o.tail, o.progress);  // after the outputs: an unwritable folder is known at once
 
     // Rounds of read, encode, write. Which piece goes to which thread decides nothing but time.
     Stream stream(o.threads, 0);
