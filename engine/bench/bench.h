@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,25 @@ std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, in
 struct Peaks {
     double fma_f32 = 0;                     // FLOP/s of fused multiply-adds on registers: what no product can pass
     double matmul_f32 = 0, matmul_bf16 = 0; // FLOP/s, the best over large products
+    std::int64_t best_f32 = 0, best_bf16 = 0;  // their size n: n x n x n
     double copy = 0;                        // bytes/s, read plus written, far past the caches
     double matmul(const std::string& dtype) const { return dtype == "f32" ? matmul_f32 : matmul_bf16; }
+    std::int64_t best(const std::string& dtype) const { return dtype == "f32" ? best_f32 : best_bf16; }
 };
 Peaks measure_peaks(Stream& stream);
+
+// A square product on random operands: the ceiling that steps are measured against, in turns with them.
+class Ceiling {
+public:
+    Ceiling(Stream& stream, const std::string& dtype, std::int64_t n);
+    ~Ceiling();
+    void operator()() const;            // about 10 GFLOP
+    double flops() const;               // of one call
+
+private:
+    struct Operands;
+    std::unique_ptr<Operands> operands_;
+};
 
 // One of the shapes that a step is judged on.
 struct Case {
@@ -42,13 +58,15 @@ Case length_case(std::int64_t seq_len, const std::string& dtype);
 
 struct StepTime {
     Sample seconds;
+    double ceiling_median = 0;   // FLOP/s of the machine's best matrix product of this dtype, measured in turns with the steps
+    double ceiling_best = 0;
     double flops = 0;            // useful, of one step
     double tokens = 0;
     double attention_flops = 0;  // part of flops
     std::int64_t arena_bytes = 0;
 };
 // Whole steps: zero gradients, forward, backward, norm, clip, AdamW.
-StepTime measure_step(Stream& stream, const Case& c, int rounds);
+StepTime measure_step(Stream& stream, const Case& c, const Peaks& peaks, int rounds);
 
 // One op at the shapes of a case, times how often a step calls it.
 struct OpTime {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 
 #include "engine/bench/bench.h"
 #include "kernels/base/random.h"
@@ -40,25 +41,6 @@ template <class T> std::vector<T> random_vector(std::int64_t n, std::uint64_t se
     return x;
 }
 
-// The best over sizes and forms: a ceiling is what the machine can do, not what it does on average.
-template <class T> double best_matmul(Stream& stream) {
-    double best = 0;
-    for (const std::int64_t n : {512, 1024, 2048}) {
-        const std::vector<T> a = random_vector<T>(n * n, 1), b = random_vector<T>(n * n, 2);
-        std::vector<float> c(static_cast<std::size_t>(n * n));
-        for (const bool transposed : {false, true}) {
-            const MatmulOperand<T> right = transposed ? MatmulOperand<T>{b.data(), 1, n} : MatmulOperand<T>{b.data(), n, 1};
-            const Matmul<T, float> args{.c = c.data(), .c_stride = n, .a = {a.data(), n, 1}, .b = right, .m = n, .n = n,
-                                        .k = n, .accumulate = false};
-            const int repeats = static_cast<int>(std::max<std::int64_t>(1, (std::int64_t(1) << 30) / (n * n * n)));
-            const auto body = [&] { for (int i = 0; i < repeats; ++i) matmul<T, float>(stream, args); };
-            const Sample s = measure({body}, 5)[0];
-            best = std::max(best, 2.0 * static_cast<double>(n * n * n) * repeats / s.best_s);
-        }
-    }
-    return best;
-}
-
 double copy_rate(Stream& stream) {
     constexpr std::int64_t bytes = 256 << 20, tile = 1 << 20;
     const std::vector<char> from(bytes, 1);
@@ -69,7 +51,41 @@ double copy_rate(Stream& stream) {
     return 2.0 * bytes / measure({body}, 7)[0].best_s;
 }
 
+template <class T> void square_product(Stream& stream, std::int64_t n, const T* a, const T* b, float* c, int repeats) {
+    const Matmul<T, float> args{.c = c, .c_stride = n, .a = {a, n, 1}, .b = {b, 1, n}, .m = n, .n = n, .k = n, .accumulate = false};
+    for (int i = 0; i < repeats; ++i) matmul<T, float>(stream, args);
+}
+
 }  // namespace
+
+struct Ceiling::Operands {
+    Stream& stream;
+    std::int64_t n;
+    int repeats;
+    bool f32;
+    std::vector<float> a32, b32, c;
+    std::vector<bf16> a16, b16;
+};
+
+Ceiling::Ceiling(Stream& stream, const std::string& dtype, std::int64_t n)
+    : operands_(std::make_unique<Operands>(Operands{stream, n, static_cast<int>(std::max<std::int64_t>(1, 5'000'000'000 / (n * n * n))),
+                                                    dtype == "f32", {}, {}, std::vector<float>(static_cast<std::size_t>(n * n)), {}, {}})) {
+    Operands& o = *operands_;
+    if (o.f32) o.a32 = random_vector<float>(n * n, 1), o.b32 = random_vector<float>(n * n, 2);
+    else o.a16 = random_vector<bf16>(n * n, 1), o.b16 = random_vector<bf16>(n * n, 2);
+}
+Ceiling::~Ceiling() = default;
+
+double Ceiling::flops() const {
+    const auto n = static_cast<double>(operands_->n);
+    return 2.0 * n * n * n * operands_->repeats;
+}
+
+void Ceiling::operator()() const {
+    Operands& o = *operands_;
+    if (o.f32) square_product(o.stream, o.n, o.a32.data(), o.b32.data(), o.c.data(), o.repeats);
+    else square_product(o.stream, o.n, o.a16.data(), o.b16.data(), o.c.data(), o.repeats);
+}
 
 std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, int rounds) {
     std::vector<std::vector<double>> seconds(bodies.size());
@@ -91,8 +107,26 @@ Peaks measure_peaks(Stream& stream) {
         stream.parallel(stream.threads(), [&](std::int64_t t, int) { fma_loop(&sink[static_cast<std::size_t>(t) * 16]); });
     };
     peaks.fma_f32 = 2.0 * simd::width * fma_chains * fma_rounds * stream.threads() / measure({fma}, 5)[0].best_s;
-    peaks.matmul_f32 = best_matmul<float>(stream);
-    peaks.matmul_bf16 = best_matmul<bf16>(stream);
+    // The best over sizes: a ceiling is what the machine can do, not what it does on average. In turns, so that a busy
+    // moment does not decide which size is best.
+    constexpr std::int64_t sizes[] = {512, 1024, 1536};
+    for (const char* dtype : {"f32", "bf16"}) {
+        const bool f32 = std::string_view(dtype) == "f32";
+        std::vector<std::unique_ptr<Ceiling>> products;
+        std::vector<std::function<void()>> bodies;
+        for (const std::int64_t n : sizes) {
+            products.push_back(std::make_unique<Ceiling>(stream, dtype, n));
+            bodies.emplace_back([product = products.back().get()] { (*product)(); });
+        }
+        const std::vector<Sample> samples = measure(bodies, 5);
+        for (std::size_t i = 0; i < samples.size(); ++i) {
+            const double rate = products[i]->flops() / samples[i].best_s;
+            if (double& best = f32 ? peaks.matmul_f32 : peaks.matmul_bf16; rate > best) {
+                best = rate;
+                (f32 ? peaks.best_f32 : peaks.best_bf16) = sizes[i];
+            }
+        }
+    }
     peaks.copy = copy_rate(stream);
     return peaks;
 }

@@ -62,7 +62,7 @@ Case length_case(std::int64_t seq_len, const std::string& dtype) {
     return make_case("T=" + std::to_string(seq_len), dtype, 512, 8, 8, 1376, 8192, seq_len, 4096 / seq_len);
 }
 
-StepTime measure_step(Stream& stream, const Case& c, int rounds) {
+StepTime measure_step(Stream& stream, const Case& c, const Peaks& peaks, int rounds) {
     const auto model = make_model(c.config, stream, training_use(c.config));
     model->init(1);
     const RandomBatch data(c.config);
@@ -76,8 +76,12 @@ StepTime measure_step(Stream& stream, const Case& c, int rounds) {
         model->update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
                        .grad_scale = static_cast<float>(std::min(1.0, 1.0 / norm) / tokens), .step = ++step});
     };
+    const Ceiling ceiling(stream, c.config.model.dtype, peaks.best(c.config.model.dtype));
     StepTime out;
-    out.seconds = measure({body}, rounds)[0];
+    const std::vector<Sample> samples = measure({body, [&] { ceiling(); }}, rounds);
+    out.seconds = samples[0];
+    out.ceiling_median = ceiling.flops() / samples[1].median_s;
+    out.ceiling_best = ceiling.flops() / samples[1].best_s;
     const Flops flops(c.config.model);
     const std::int64_t rows = c.config.train.micro_batch, length = c.config.data.seq_len;
     out.tokens = tokens;
