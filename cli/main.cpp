@@ -57,6 +57,8 @@ void add_commands(CLI::App& app) {
     keel::add_train(app);
     keel::add_eval(app);
     keel::add_generate(app);
+    keel::add_inspect(app);
+    keel::add_convert(app);
     keel::add_bench(app);
 }
 

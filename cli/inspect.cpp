@@ -1,0 +1,280 @@
+// cli/inspect.cpp: `keel inspect`: what a file or folder is and what it holds. Recognised by content, never by name.
+//
+// One tree of values per kind is filled once and printed twice: as text for people, as JSON for machines.
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/model_folder.h"
+#include "ckpt/safetensors.h"
+#include "cli/commands.h"
+#include "cli/report_table.h"
+#include "data/token_file.h"
+#include "data/tokenizer.h"
+#include "engine/config_io.h"
+#include "engine/open_model.h"
+#include "engine/state.h"
+#include "kernels/base/file.h"
+
+namespace keel {
+namespace fs = std::filesystem;
+namespace {
+
+struct InspectOptions {
+    std::string path;
+    bool json = false, verify = false;
+};
+
+std::string hex(std::uint64_t value) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
+Report tensor_row(const StoredTensor& t) {
+    return {{"name", t.name},
+            {"dtype", std::string(name(t.dtype))},
+            {"shape", shape_text(t.shape)},
+            {"bytes", t.size_bytes()}};
+}
+
+// For sets of hundreds of tensors: how many of each type, and how large.
+Report by_dtype(const std::vector<const StoredTensor*>& tensors) {
+    std::map<std::string, std::array<std::int64_t, 3>> sums;
+    for (const StoredTensor* t : tensors) {
+        auto& [count, elements, bytes] = sums[std::string(name(t->dtype))];
+        ++count, elements += t->elements(), bytes += t->size_bytes();
+    }
+    Report rows = Report::array();
+    for (const auto& [dtype, sum] : sums)
+        rows.push_back({{"dtype", dtype}, {"tensors", sum[0]}, {"elements", sum[1]}, {"bytes", sum[2]}});
+    return rows;
+}
+
+Report model_fields(const ModelShape& s) {
+    Report r = {{"family", std::string(name(s.family))},
+                {"parameters", parameter_count(s)},
+                {"dtype", s.dtype},
+                {"vocab", s.vocab},
+                {"hidden", s.hidden},
+                {"layers", s.layers},
+                {"heads", s.heads},
+                {"kv_heads", s.kv_heads},
+                {"head_dim", s.head_dim},
+                {"ffn", s.ffn},
+                {"norm_eps", s.norm_eps},
+                {"rope_base", s.rope_base},
+                {"rope_scaling", s.rope_scaling},
+                {"tied", s.tied},
+                {"qkv_bias", s.qkv_bias},
+                {"qk_norm", s.qk_norm},
+                {"window", s.window},
+                {"max_position", s.max_position}};
+    if (s.bos_id) r["bos_id"] = *s.bos_id;
+    if (!s.eos_ids.empty()) r["eos_ids"] = s.eos_ids;
+    return r;
+}
+
+Report tokenizer_fields(const Tokenizer& t) {
+    Report r = {{"vocab_size", t.vocab_size()}, {"hash", hex(t.hash())}};
+    if (const auto id = t.bos_id()) r["bos_id"] = *id;
+    if (const auto id = t.eos_id()) r["eos_id"] = *id;
+    return r;
+}
+
+Report inspect_checkpoint(const fs::path& path, bool verify) {
+    const CheckpointInfo info = verify ? verify_checkpoint(path) : open_checkpoint(path);
+    const SavedState state = parse_state(info.state, (path / "state.json").string());
+    Report r = {{"kind", "checkpoint"},
+                {"path", path.string()},
+                {"checked", verify ? "sizes and hashes of every file" : "sizes of every file; --verify reads them all"},
+                {"step", info.step},
+                {"samples", state.progress.samples},
+                {"skipped_steps", state.progress.skipped},
+                {"tokens", state.progress.tokens}};
+    try {
+        r["model"] = model_fields(model_shape(state.config.model));
+        r["model"].erase("max_position");  // a checkpoint has none
+    } catch (const Error& e) {
+        r["model"] = e.what();  // a mixture no model folder can express trains all the same
+    }
+    r["files"] = Report::array();
+    for (const CheckpointFile& f : info.files)
+        r["files"].push_back({{"file", f.name}, {"bytes", f.size_bytes}, {"xxh3_128", f.hash}});
+    std::vector<const StoredTensor*> tensors;
+    std::vector<SafetensorsFile> files;
+    for (const char* file : {"weights.safetensors", "optimizer.safetensors"})
+        if (fs::exists(path / file)) files.emplace_back(path / file);
+    for (const SafetensorsFile& file : files)
+        for (const StoredTensor& t : file.tensors()) tensors.push_back(&t);
+    r["tensors"] = by_dtype(tensors);
+    r["config"] = to_toml(state.config);
+    return r;
+}
+
+Report inspect_checkpoints(const fs::path& path, const fs::path& root, bool verify) {
+    Report r = {{"kind", "run"}, {"path", path.string()}, {"checkpoints", Report::array()}};
+    std::vector<fs::path> folders;
+    for (const auto& entry : fs::directory_iterator(root))
+        if (entry.is_directory() && entry.path().filename().string().starts_with("step-"))
+            folders.push_back(entry.path());
+    std::sort(folders.begin(), folders.end());
+    for (const fs::path& folder : folders) {
+        Report row = {
+            {"checkpoint", folder.filename().string()}, {"samples", nullptr}, {"bytes", nullptr}, {"state", "good"}};
+        try {
+            const CheckpointInfo info = verify ? verify_checkpoint(folder) : open_checkpoint(folder);
+            std::int64_t bytes = 0;
+            for (const CheckpointFile& f : info.files) bytes += f.size_bytes;
+            row["samples"] = parse_state(info.state, folder.string()).progress.samples;
+            row["bytes"] = bytes;
+        } catch (const Error& e) {
+            row["state"] = std::string("damaged: ") + e.what();
+        }
+        r["checkpoints"].push_back(row);
+    }
+    return r;
+}
+
+Report inspect_model_folder(const fs::path& path) {
+    const ModelShape shape = read_model_shape(path);
+    Report r = {{"kind", "model folder"},
+                {"path", path.string()},
+                {"model", model_fields(shape)},
+                {"warnings", Report::array()}};
+    const SafetensorsSet set(path, [&](const std::string& text) { r["warnings"].push_back(text); });
+    std::vector<const StoredTensor*> tensors;
+    for (const auto& [tensor, entry] : set.tensors()) tensors.push_back(entry.tensor);
+    for (const TensorSlice& slice : tensor_slices(shape)) {
+        const auto found = set.find(slice.hf_name);
+        if (!found)
+            r["warnings"].push_back("missing: " + slice.hf_name);
+        else if (found->tensor->shape != slice.hf_shape())
+            r["warnings"].push_back("misshapen: " + slice.hf_name + " is " + shape_text(found->tensor->shape) +
+                                    ", not " + shape_text(slice.hf_shape()));
+    }
+    if (r["warnings"].empty()) r.erase("warnings");
+    r["files"] = Report::array();
+    for (const SafetensorsFile& f : set.files())
+        r["files"].push_back({{"file", f.path().filename().string()},
+                              {"tensors", f.tensors().size()},
+                              {"bytes", fs::file_size(f.path())}});
+    r["tensors"] = by_dtype(tensors);
+    if (fs::exists(path / "tokenizer.json")) {
+        try {
+            r["tokenizer"] = tokenizer_fields(Tokenizer::load(path));
+        } catch (const Error& e) {
+            r["tokenizer"] = e.what();
+        }
+    }
+    return r;
+}
+
+Report inspect_safetensors(const fs::path& path) {
+    const SafetensorsFile file(path);
+    std::vector<const StoredTensor*> all;
+    Report r = {{"kind", "safetensors"}, {"path", path.string()}, {"bytes", fs::file_size(path)}};
+    if (!file.header().metadata.empty()) r["metadata"] = file.header().metadata;
+    for (const StoredTensor& t : file.tensors()) all.push_back(&t);
+    r["totals"] = by_dtype(all);
+    r["tensors"] = Report::array();
+    for (const StoredTensor& t : file.tensors()) r["tensors"].push_back(tensor_row(t));
+    return r;
+}
+
+Report inspect_token_file(const fs::path& path, bool verify) {
+    const TokenFile file(path);
+    if (verify) file.verify();
+    const TokenFileInfo& i = file.info();
+    return {
+        {"kind", "token file"},
+        {"path", path.string()},
+        {"checked", verify ? "header, offsets, hash and every id" : "header and offsets; --verify reads every token"},
+        {"tokens", i.tokens},
+        {"documents", i.documents},
+        {"bytes_of_text", i.source_bytes},
+        {"bytes_per_token", i.token_bytes},
+        {"vocab_size", i.vocab_size},
+        {"tokenizer_hash", hex(i.tokenizer_hash)},
+        {"bos_id", i.bos_id},
+        {"eos_id", i.eos_id},
+        {"documents_end_with_eos", i.ends_with_eos},
+        {"documents_begin_with_bos", i.begins_with_bos},
+        {"repaired_byte_sequences", i.replaced}};
+}
+
+Report inspect_json(const fs::path& path) {
+    const auto tree = Report::parse(read_file(path), nullptr, false);
+    if (tree.is_object() && tree.contains("model") && tree.contains("pre_tokenizer")) {
+        Report r = {{"kind", "tokenizer"}, {"path", path.string()}};
+        r.update(tokenizer_fields(Tokenizer::load(path)));
+        return r;
+    }
+    if (tree.is_object() && tree.contains("model_type")) {
+        Report r = {{"kind", "config.json of a model"}, {"path", path.string()}};
+        r["model"] = model_fields(parse_model_config(read_file(path), path.string()));
+        return r;
+    }
+    return nullptr;
+}
+
+constexpr const char* known =
+    "looked for a run or checkpoint (manifest.json), a model folder (config.json), a safetensors file, a token file "
+    "(\"keel.tok\"), a tokenizer.json and a config.json";
+
+Report inspect_file(const fs::path& path, bool verify) {
+    const InputFile file(path);
+    char start[9] = {};
+    const auto have = static_cast<std::size_t>(std::min<std::int64_t>(9, file.size_bytes()));
+    file.read_at(0, std::as_writable_bytes(std::span(start, have)));
+    if (have >= 8 && std::memcmp(start, "keel.tok", 8) == 0) return inspect_token_file(path, verify);
+    // A header length below 2^32, then JSON: safetensors, unless it is the JSON of something else.
+    if (have == 9 && std::memcmp(start + 4, "\0\0\0\0", 4) == 0) return inspect_safetensors(path);
+    if (have > 0 && std::strchr("{ \t\r\n", start[0])) {
+        if (Report r = inspect_json(path); !r.is_null()) return r;
+    }
+    if (path.extension() == ".safetensors") return inspect_safetensors(path);  // for its message
+    fail(path.string() + " (", file.size_bytes(), " bytes) is nothing keel knows: ", known);
+}
+
+Report inspect_path(const fs::path& path, bool verify) {
+    if (!fs::exists(path)) fail(path.string() + ": no such file or folder");
+    if (!fs::is_directory(path)) return inspect_file(path, verify);
+    if (is_checkpoint(path)) return inspect_checkpoint(path, verify);
+    if (fs::exists(path / "config.json")) return inspect_model_folder(path);
+    for (const fs::path& root : {path / "checkpoints", path}) {
+        if (!fs::is_directory(root)) continue;
+        for (const auto& entry : fs::directory_iterator(root))
+            if (entry.path().filename().string().starts_with("step-")) return inspect_checkpoints(path, root, verify);
+    }
+    if (fs::exists(path / "tokenizer.json")) return inspect_json(path / "tokenizer.json");
+    fail(path.string() + " is a folder, but nothing keel knows: ", known);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("inspect", "say what a file or folder is, and what it holds");
+    auto o = std::make_shared<InspectOptions>();
+    command->add_option("path", o->path, "anything keel writes, or a model folder, safetensors, tokenizer.json")
+        ->required();
+    command->add_flag("--json", o->json, "print one JSON object, for programs");
+    command->add_flag("--verify", o->verify, "read everything and check every hash");
+    command->callback([o] {
+        const Report report = inspect_path(o->path, o->verify);
+        if (o->json)
+            std::printf("%s\n", report.dump(2).c_str());
+        else
+            print_report(report);
+    });
+}
+
+}  // namespace keel
