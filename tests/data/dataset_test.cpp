@@ -99,6 +99,19 @@ TEST(Dataset, ABlendKeepsItsWeightsAtEveryPrefixAndEachFileItsEpochs) {
     }
 }
 
+TEST(Dataset, FilesOfABlendAreShuffledIndependently) {
+    const TempFolder temp;
+    DatasetSpec spec;
+    spec.paths = {make_tokens(temp / "a.tok", {1001}), make_tokens(temp / "b.tok", {1001})};
+    spec.weights = {1, 1};
+    spec.seq_len = 10;
+    const Dataset data(spec);
+    std::vector<std::int64_t> drawn[2];
+    for (std::int64_t n = 0; n < 200; ++n) drawn[data.place(n).file].push_back(data.place(n).token);
+    EXPECT_EQ(drawn[0].size(), 100u);
+    EXPECT_NE(drawn[0], drawn[1]);
+}
+
 TEST(Dataset, FilesOfTwoTokenizersAreNotMixedAndBothAreNamed) {
     const TempFolder temp;
     DatasetSpec spec;
