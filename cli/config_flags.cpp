@@ -13,7 +13,8 @@ template <class T> constexpr const char* type_label() {
     else if constexpr (std::is_same_v<T, double>) return "NUMBER";
     else if constexpr (std::is_integral_v<T>) return "COUNT";
     else if constexpr (std::is_same_v<T, std::string>) return "TEXT";
-    else return "…";
+    else if constexpr (std::is_same_v<T, std::vector<std::string>>) return "TEXT";
+    else return "NUMBER";
 }
 
 }  // namespace

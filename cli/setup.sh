@@ -29,8 +29,9 @@ need_packages() {
     for package in "$@"; do is_installed "$package" || missing+=("$package"); done
     ((${#missing[@]} == 0)) && return 0
 
-    local as_root=()
-    if ((EUID != 0)); then
+    local as_root=() user
+    user=$(id -u)
+    if ((user != 0)); then
         command -v sudo >/dev/null || die "these Debian packages are missing: ${missing[*]}
 Installing them takes root, and there is no sudo here. As root, run
   apt-get install --no-install-recommends ${missing[*]}
@@ -39,7 +40,7 @@ and start this script again."
     fi
     say "Installing Debian packages: a compiler, libraries and tools that keel is built with"
     printf '  %s\n' "${missing[*]}"
-    if ((EUID != 0)); then
+    if ((user != 0)); then
         printf 'That takes root, so sudo may ask for your password. Nothing else here uses sudo.\n'
         sudo -n true 2>/dev/null || has_terminal || die "sudo wants a password, and there is no terminal to ask at.
 As root, run
