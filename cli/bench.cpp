@@ -18,8 +18,17 @@ struct BenchOptions {
     std::vector<std::string> cases{"a", "b", "c"}, dtypes{"f32", "bf16"};
     std::int64_t threads = 0;
     int rounds = 7;
-    bool ops = false, lengths = false;
+    bool ops = false, lengths = false, json = false;
 };
+
+void print_json(const bench::Case& c, const bench::StepTime& t) {
+    std::printf("{\"case\": \"%s\", \"dtype\": \"%s\", \"median_ms\": %.4f, \"best_ms\": %.4f, \"tokens_per_s\": %.1f, \"flops\": %.6g, "
+                "\"matmul_flops_per_s\": %.6g, \"share_of_matmul\": %.5f, \"arena_bytes\": %lld}\n",
+                c.name.c_str(), c.config.model.dtype.c_str(), 1e3 * t.seconds.median_s, 1e3 * t.seconds.best_s,
+                t.tokens / t.seconds.median_s, t.flops, t.ceiling_median, t.flops / t.seconds.median_s / t.ceiling_median,
+                static_cast<long long>(t.arena_bytes));
+    std::fflush(stdout);
+}
 
 void print_step(const bench::Case& c, const bench::StepTime& t) {
     const double median = t.flops / t.seconds.median_s, best = t.flops / t.seconds.best_s;
@@ -54,6 +63,14 @@ void run_bench(const BenchOptions& o) {
     for (const auto& name : o.cases) bench::standard_case(name, "f32");
     Stream stream(static_cast<int>(o.threads));
     const bench::Peaks peaks = bench::measure_peaks(stream);
+    if (o.json) {
+        for (const auto& dtype : o.dtypes)
+            for (const auto& name : o.cases) {
+                const bench::Case c = bench::standard_case(name, dtype);
+                print_json(c, bench::measure_step(stream, c, peaks, o.rounds));
+            }
+        return;
+    }
     std::printf("%d threads; matmul by %s (f32), %s (bf16)\n", stream.threads(), matmul_isa<float>(), matmul_isa<bf16>());
     std::printf("fma f32 peak      %8.1f GFLOP/s   registers only\n", peaks.fma_f32 / 1e9);
     std::printf("matmul f32 peak   %8.1f GFLOP/s   best of n = 512, 1024, 1536; %.1f %% of fma\n", peaks.matmul_f32 / 1e9,
@@ -96,6 +113,7 @@ void add_bench(CLI::App& app) {
     command->add_option("--rounds", o->rounds, "how often each is measured; the median is shown, and the best")->capture_default_str();
     command->add_flag("--ops", o->ops, "also every op of each step, one at a time");
     command->add_flag("--lengths", o->lengths, "also steps of 4096 tokens with T = 256 … 4096");
+    command->add_flag("--json", o->json, "one JSON object per whole step, nothing else");
     command->callback([o] { run_bench(*o); });
 }
 
