@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "kernels/attention_amx.h"
 #include "kernels/attention_backward.h"
 #include "kernels/attention_forward.h"
 
@@ -66,18 +67,49 @@ std::int64_t keys_per_task(const Sizes& s) {
     return keys;
 }
 
+// The tile path scales scores after it has found their maximum, so it wants a positive scale.
+template <class T> bool uses_tiles([[maybe_unused]] float scale) {
+#if KEEL_AMX
+    return std::is_same_v<T, bf16> && scale > 0 && amx::available();
+#else
+    return false;
+#endif
+}
+
+std::int64_t forward_bytes(std::int64_t head_dim) {
+#if KEEL_AMX
+    return std::max(attention::forward_floats(head_dim) * 4, attention::amx_forward_bytes(head_dim));
+#else
+    return attention::forward_floats(head_dim) * 4;
+#endif
+}
+std::int64_t backward_bytes(std::int64_t head_dim) {
+#if KEEL_AMX
+    return std::max(attention::backward_floats(head_dim) * 4, attention::amx_backward_bytes(head_dim));
+#else
+    return attention::backward_floats(head_dim) * 4;
+#endif
+}
+
 }  // namespace
 
 template <class T> void attention_forward(Stream& stream, const AttentionForward<T>& args) {
     const Sizes s = check(forward_names, args);
     if (s.tokens == 0) return;
-    check_workspace("attention_forward", stream, attention::forward_floats(args.head_dim) * 4);
+    const bool on_tiles = uses_tiles<T>(args.scale);
+    check_workspace("attention_forward", stream, forward_bytes(args.head_dim));
     const std::int64_t tiles = rows_of_head(args, s, 0).tiles();
     std::int64_t most = attention::most_tiles;  // of a task: fewer where there would be less than 16 tasks
     while (most > 1 && ceil_div(tiles, most) * s.kv_heads < 16) most /= 2;
     const tile::Cut tasks(tiles, most);
     stream.parallel(tasks.pieces * s.kv_heads, [&](std::int64_t i, int thread) {
         const std::int64_t task = tasks.pieces - 1 - i / s.kv_heads;  // the longest come first: a later query sees more keys
+#if KEEL_AMX
+        if constexpr (std::is_same_v<T, bf16>)
+            if (on_tiles)
+                return attention::amx_forward_tiles(args, rows_of_head(args, s, i % s.kv_heads), tasks.begin(task), tasks.size(task),
+                                                    stream.workspace(thread));
+#endif
         attention::forward_tiles(args, rows_of_head(args, s, i % s.kv_heads), tasks.begin(task), tasks.size(task),
                                  reinterpret_cast<float*>(stream.workspace(thread)));
     });
@@ -92,14 +124,21 @@ template <class T> void attention_backward(Stream& stream, const AttentionBackwa
     const std::int64_t need = attention_scratch_bytes(s.tokens, s.heads, s.kv_tokens, s.kv_heads, args.head_dim);
     if (args.scratch.bytes() < need)
         fail("attention_backward: scratch has ", args.scratch.bytes(), " bytes, but ", need, " are needed; see attention_scratch_bytes");
-    check_workspace("attention_backward", stream, attention::backward_floats(args.head_dim) * 4);
+    const bool on_tiles = uses_tiles<T>(args.scale);
+    check_workspace("attention_backward", stream, backward_bytes(args.head_dim));
 
-    const attention::BackwardScratch scratch(args.scratch.data(), s.tokens * s.heads, args.head_dim);
+    const attention::BackwardScratch scratch(args.scratch.data(), s.tokens, s.heads, s.kv_heads, args.head_dim);
     const std::int64_t keys = keys_per_task(s), tiles = rows_of_head(args, s, 0).tiles();
     stream.parallel(tiles * s.kv_heads, [&](std::int64_t i, int) {
         attention::backward_prepare(args, rows_of_head(args, s, i % s.kv_heads), i / s.kv_heads, keys, scratch);
     });
     stream.parallel(ceil_div(s.kv_tokens, keys) * s.kv_heads, [&](std::int64_t i, int thread) {
+#if KEEL_AMX
+        if constexpr (std::is_same_v<T, bf16>)
+            if (on_tiles)
+                return attention::amx_backward_block(args, rows_of_head(args, s, i % s.kv_heads), i / s.kv_heads, keys, scratch,
+                                                     stream.workspace(thread));
+#endif
         attention::backward_block(args, rows_of_head(args, s, i % s.kv_heads), i / s.kv_heads, keys, scratch,
                                   reinterpret_cast<float*>(stream.workspace(thread)));
     });
@@ -107,7 +146,8 @@ template <class T> void attention_backward(Stream& stream, const AttentionBackwa
 
 std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t, std::int64_t kv_heads,
                                      std::int64_t head_dim) {
-    return attention::BackwardScratch::bytes(tokens, heads, kv_heads, head_dim);
+    const attention::BackwardScratch::Sizes bytes(tokens, heads, kv_heads, head_dim);
+    return bytes.delta + bytes.dq + bytes.turn;
 }
 
 template void attention_forward(Stream&, const AttentionForward<float>&);

@@ -27,15 +27,24 @@ constexpr std::int64_t backward_floats(std::int64_t head_dim) {
 // Scratch shared by the threads, for all heads.
 struct BackwardScratch {
     float* delta;                      // [kv_heads][rows]
-    float* dq;                         // [kv_heads][rows][head_dim], sums in progress
+    float* dq;                         // sums in progress: [kv_heads][rows][head_dim], or [kv_heads][tiles][head_dim][tile_rows]
     std::atomic<std::int32_t>* turn;   // [kv_heads][tiles], the block of keys that may add to this tile's dq
-    static std::int64_t bytes(std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
-        const std::int64_t rows = heads * tokens, tiles = kv_heads * ((heads / kv_heads * tokens + tile_rows - 1) / tile_rows);
-        return round_up(rows * 4, 64) + round_up(rows * head_dim * 4, 64) + round_up(tiles * 4, 64);
+
+    struct Sizes {
+        std::int64_t delta, dq, turn;  // bytes
+        Sizes(std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
+            const std::int64_t tiles = kv_heads * ((heads / kv_heads * tokens + tile_rows - 1) / tile_rows);
+            delta = round_up(heads * tokens * 4, 64);
+            dq = tiles * tile_rows * round_up(head_dim, 32) * 4;
+            turn = round_up(tiles * 4, 64);
+        }
+    };
+    BackwardScratch(std::byte* at, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
+        const Sizes bytes(tokens, heads, kv_heads, head_dim);
+        delta = reinterpret_cast<float*>(at);
+        dq = reinterpret_cast<float*>(at + bytes.delta);
+        turn = reinterpret_cast<std::atomic<std::int32_t>*>(at + bytes.delta + bytes.dq);
     }
-    BackwardScratch(std::byte* at, std::int64_t rows, std::int64_t head_dim)
-        : delta(reinterpret_cast<float*>(at)), dq(reinterpret_cast<float*>(at + round_up(rows * 4, 64))),
-          turn(reinterpret_cast<std::atomic<std::int32_t>*>(at + round_up(rows * 4, 64) + round_up(rows * head_dim * 4, 64))) {}
 };
 
 // delta of a tile's rows, and whose turn is first.
