@@ -1,0 +1,147 @@
+// `keel convert` and `keel inspect`: what goes in comes out, every option changes the output, and mistakes leave
+// nothing.
+#include <sys/wait.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ckpt/safetensors.h"
+#include "tests/ckpt/support.h"
+
+namespace keel::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const fs::path goldens = fs::path(KEEL_TEST_DIR) / "golden/folders";
+
+struct Outcome {
+    int code;
+    std::string out, err;
+};
+
+// `keel WORDS` in a folder of its own for what it prints.
+Outcome keel(const std::vector<std::string>& words) {
+    const TempFolder said;
+    std::string command = "\"" KEEL_BINARY "\"";
+    for (const std::string& word : words) command += " '" + word + "'";
+    const int status =
+        std::system((command + " >" + (said / "out").string() + " 2>" + (said / "err").string()).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(said / "out"), read_file(said / "err")};
+}
+
+void expect_done(const std::vector<std::string>& words) {
+    const Outcome got = keel(words);
+    EXPECT_EQ(got.code, 0) << got.err;
+}
+
+void expect_failure(const std::vector<std::string>& words, int code, const std::string& message) {
+    const Outcome got = keel(words);
+    EXPECT_EQ(got.code, code) << got.err;
+    EXPECT_NE(got.err.find(message), std::string::npos) << got.err;
+}
+
+TEST(Convert, ACheckpointInBetweenChangesNoTensorAndLosesNoKey) {
+    const TempFolder folder;
+    for (const std::string family : {"llama", "smollm2", "qwen2", "qwen3"}) {
+        const fs::path from = goldens / family, there = folder / (family + " there"),
+                       back = folder / (family + " back");
+        expect_done({"convert", from, there});
+        expect_done({"convert", there, back});
+        const SafetensorsSet a(from, {}), b(back, {});
+        ASSERT_EQ(a.tensors().size(), b.tensors().size()) << family;
+        for (const auto& [name, entry] : a.tensors()) {
+            const auto other = b.find(name);
+            ASSERT_TRUE(other && entry.tensor->size_bytes() == other->tensor->size_bytes()) << family << ": " << name;
+            std::vector<std::byte> x(static_cast<std::size_t>(entry.tensor->size_bytes())), y(x.size());
+            entry.file->read_bytes(*entry.tensor, 0, x);
+            other->file->read_bytes(*other->tensor, 0, y);
+            EXPECT_TRUE(x == y) << family << ": " << name;
+        }
+        const Json before = Json::parse(read_file(from / "config.json")),
+                   after = Json::parse(read_file(back / "config.json"));
+        for (const char* key : {"transformers_version", "use_cache", "eos_token_id", "bos_token_id", "model_type",
+                                "max_position_embeddings", "tie_word_embeddings"})
+            EXPECT_EQ(after[key], before[key]) << family << ": " << key;
+    }
+}
+
+TEST(Convert, DtypeAndShardLimitChangeTheOutput) {
+    const TempFolder folder;
+    expect_done({"convert", goldens / "llama", folder / "c", "--dtype", "bf16"});
+    expect_done({"convert", folder / "c", folder / "bf16"});
+    expect_done({"convert", folder / "c", folder / "f32", "--dtype", "f32", "--shard-limit", "0.000005"});
+    EXPECT_EQ(SafetensorsFile(folder / "bf16/model.safetensors").tensors()[0].dtype, StoredDtype::BF16);
+    const SafetensorsSet set(folder / "f32", {});
+    EXPECT_GT(set.files().size(), 1u);
+    EXPECT_EQ(set.find("lm_head.weight")->tensor->dtype, StoredDtype::F32);
+}
+
+TEST(Convert, UnexpectedTensorsNeedTheirFlag) {
+    const TempFolder folder;
+    fs::copy(goldens / "qwen2", folder / "m");
+    Json config = Json::parse(read_file(folder / "m/config.json"));
+    config["model_type"] = "llama", config["architectures"] = {"LlamaForCausalLM"};  // biases are then unexpected
+    for (const char* key : {"sliding_window", "use_sliding_window", "max_window_layers"}) config.erase(key);
+    write_bytes(folder / "m/config.json", config.dump());
+    expect_failure({"convert", folder / "m", folder / "c"}, 1, "unexpected model.layers.0.self_attn.k_proj.bias [8]");
+    EXPECT_FALSE(fs::exists(folder / "c"));
+    expect_done({"convert", folder / "m", folder / "c", "--allow-unexpected"});
+}
+
+TEST(Convert, MistakesAreNamedAndLeaveNothing) {
+    const TempFolder folder;
+    expect_failure({"convert", folder / "no", folder / "out"}, 1, "no such file or folder");
+    expect_failure({"convert", goldens / "llama", folder / "out", "--dtype", "f16"}, 2, "--dtype is \"f16\"");
+    expect_failure({"convert", goldens / "llama", folder / "out", "--shard-limit", "0"}, 2, "--shard-limit is 0");
+    write_bytes(folder / "file", "x");
+    expect_failure({"convert", goldens / "llama", folder / "file"}, 1, "exists and is not an empty folder");
+    expect_done({"convert", goldens / "llama", folder / "c"});
+    const fs::path weights = folder / "c/step-00000000/weights.safetensors";
+    std::string bytes = read_file(weights);
+    bytes[bytes.size() / 2] ^= 1;
+    write_bytes(weights, bytes);
+    expect_failure({"convert", folder / "c/step-00000000", folder / "out"}, 1,
+                   "weights.safetensors is damaged: XXH3-128");
+    expect_failure({"convert", folder / "c", folder / "out"}, 1, "skipping");
+    EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
+TEST(Inspect, TellsEachKindByItsContent) {
+    const TempFolder folder;
+    expect_done({"convert", goldens / "qwen3", folder / "c"});
+    fs::copy(goldens / "qwen3/model.safetensors", folder / "nameless");
+    const std::pair<fs::path, const char*> kinds[] = {{folder / "c", "run"},
+                                                      {folder / "c/step-00000000", "checkpoint"},
+                                                      {goldens / "qwen3", "model folder"},
+                                                      {folder / "nameless", "safetensors"},
+                                                      {goldens / "qwen3/config.json", "config.json of a model"}};
+    for (const auto& [path, kind] : kinds) {
+        const Outcome json = keel({"inspect", path, "--json"});
+        ASSERT_EQ(json.code, 0) << json.err;
+        EXPECT_EQ(Json::parse(json.out)["kind"], kind);
+        const Outcome text = keel({"inspect", path});
+        EXPECT_NE(text.out.find(kind), std::string::npos) << text.out;
+    }
+    const Json model = Json::parse(keel({"inspect", goldens / "qwen3", "--json"}).out)["model"];
+    EXPECT_EQ(model["parameters"], 5488);
+    EXPECT_EQ(model["head_dim"], 8);
+    write_bytes(folder / "notes", "hello");
+    expect_failure({"inspect", folder / "notes"}, 1, "is nothing keel knows: looked for");
+    expect_failure({"inspect", folder / "absent"}, 1, "no such file or folder");
+}
+
+TEST(Inspect, VerifyFindsWhatALookDoesNot) {
+    const TempFolder folder;
+    expect_done({"convert", goldens / "llama", folder / "c"});
+    const fs::path weights = folder / "c/step-00000000/weights.safetensors";
+    std::string bytes = read_file(weights);
+    bytes.back() ^= 1;
+    write_bytes(weights, bytes);
+    EXPECT_EQ(keel({"inspect", folder / "c/step-00000000"}).code, 0);
+    expect_failure({"inspect", folder / "c/step-00000000", "--verify"}, 1, "weights.safetensors is damaged");
+    EXPECT_NE(keel({"inspect", folder / "c", "--verify"}).out.find("damaged"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace keel::test
