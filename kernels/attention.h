@@ -8,6 +8,7 @@
 // Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float or bf16; scores, softmax and
 //         sums are float.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
+//         A query's y and lse depend on its own interval alone: alone or in a batch, it has the same bits.
 // Errors  throws Error before launching if shapes disagree, or if lo[i] is not in [0, query_offset + i].
 // Alias   none.
 #pragma once
@@ -34,7 +35,7 @@ template <class T> struct AttentionForward {
 template <class T> struct AttentionBackward {
     View<T> dq;                    // [tokens, heads * head_dim]        written
     View<T> dk, dv;                // [kv_tokens, kv_heads * head_dim]  written
-    View<std::byte> scratch;       // attention_scratch_bytes(...)
+    View<std::byte> scratch;       // attention_scratch_bytes(...), 64-byte aligned
     View<const T> dy, y;           // [tokens, heads * head_dim]        read
     View<const float> lse;         // [heads, tokens]                   read; what forward wrote
     View<const T> q, k, v;         // as in forward
