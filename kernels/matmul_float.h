@@ -13,9 +13,10 @@
 namespace keel::gemm {
 
 // A sliver of A (14 x 256 floats) and a panel of B share the first cache; the second holds the tile of C and this and the next
-// block of A and B. Measured best of 256, 384, 512 by 112, 224 rows by 256, 512 columns. 288 is a hidden size, in one block.
+// block of A and B. Best or within noise of it among k of 256, 384, 512 by 112, 224 rows by 256, 320, 512 columns; 288 is a hidden
+// size, in one block.
 constexpr Limits float_limits{.k_block = 288, .k_unit = 1, .row_unit = tile::max_rows, .panel = tile::panel, .tile_rows = 336,
-                              .tile_columns = 320, .shared_rows = 112, .packs_a = true};
+                              .tile_columns = 512, .shared_rows = 112, .packs_a = true};
 
 // Workspace of one thread, in floats.
 constexpr std::int64_t a_floats = (float_limits.tile_rows / tile::max_rows + 1) * pack::sliver_floats(float_limits.k_block);

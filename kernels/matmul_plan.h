@@ -46,7 +46,7 @@ struct Plan {
 
     // `shared` elements hold what is packed for all.
     Plan(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t shared, const Limits& l) {
-        constexpr std::int64_t enough = 12;      // tiles, so that a busy neighbour delays one of many
+        constexpr std::int64_t enough = 10;      // tiles, so that a busy neighbour delays one of many
         const Blocks blocks(k, l);
         const std::int64_t deep = round_up(k, l.k_unit), block = round_up(ceil_div(k, blocks.count()), l.k_unit), wide = round_up(n, l.panel);
         const bool few = m <= (l.packs_a ? l.shared_rows : l.row_unit);
@@ -63,10 +63,12 @@ struct Plan {
         columns = width;
         // Even pieces: a narrow last one would read its rows of A for little.
         for (std::int64_t pieces = 1; columns > l.tile_columns; ++pieces) columns = round_up(ceil_div(width, pieces), l.panel);
+        // Fewer rows read B more often from the second cache, fewer columns copy A more often: rows go first, to a point.
+        const auto shorter = [&](std::int64_t least) { return packing == Packing::b && rows > least * l.row_unit; };
+        const auto narrower = [&](std::int64_t least) { return columns > least * l.panel; };
         while (ceil_div(m, rows) * ceil_div(width, columns) < enough) {
-            if (packing == Packing::b && rows > 2 * l.row_unit && rows * 2 > columns) rows -= l.row_unit;
-            else if (columns > 2 * l.panel) columns = round_up(columns / 2, l.panel);
-            else if (packing == Packing::b && rows > 2 * l.row_unit) rows -= l.row_unit;
+            if (shorter(4) || (!narrower(8) && shorter(2))) rows -= l.row_unit;
+            else if (narrower(2)) columns = round_up(columns / 2, l.panel);
             else break;
         }
     }

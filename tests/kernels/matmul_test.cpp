@@ -78,6 +78,7 @@ template <class T, class C> struct Case {
     }
     Padded<C> run(Stream& stream) const {
         for (int t = 0; t < stream.threads(); ++t) std::memset(stream.workspace(t), 0xff, static_cast<std::size_t>(stream.workspace_bytes()));
+        std::memset(stream.shared_workspace(), 0xff, static_cast<std::size_t>(stream.shared_bytes()));
         Padded<C> c = before;
         matmul<T, C>(stream, args(c));
         return c;
@@ -188,6 +189,30 @@ TEST(Matmul, AProductTooBigForOnePackedPieceIsStillTheProduct) {
             ASSERT_LE(std::abs(got.value(i, j) - sum), 1.01 * 302 * 0x1p-24 * size) << i << ", " << j;
         }
     EXPECT_TRUE(got.margins_intact());
+}
+
+template <class T, class C> void check_bits_by_shared_workspace() {
+    Stream roomy(2), tight(2, Stream::default_workspace_bytes, matmul_workspace_bytes);
+    for (const bool accumulate : {false, true}) {
+        const Case<T, C> c({131, 600, 2500}, forms[1], accumulate, true);
+        EXPECT_TRUE(c.run(roomy).same_bits(c.run(tight))) << c.text();
+    }
+}
+
+TEST(Matmul, BitsDoNotDependOnHowMuchIsPackedAtOnce) {
+    check_bits_by_shared_workspace<float, float>();
+    check_bits_by_shared_workspace<bf16, float>();
+    check_bits_by_shared_workspace<bf16, bf16>();
+}
+
+TEST(Matmul, RowsAPowerOfTwoApartAreTheProductToo) {
+    Stream stream(2);
+    for (const std::int64_t k : {1021, 1024}) {  // with the margin of 3, rows of 4096 bytes in float; and whole steps of k
+        const Case<float, float> f({130, 40, k}, forms[0], false, false);
+        f.expect_right(f.run(stream));
+        const Case<bf16, bf16> b({130, 40, k}, forms[1], false, false);
+        b.expect_right(b.run(stream));
+    }
 }
 
 TEST(Matmul, WithoutTermsCIsTheBiasOrStaysAsItWas) {
