@@ -13,7 +13,7 @@
 namespace keel::attention {
 
 // Tiles of queries one task works on, block of keys after block: what is copied of K and V is used by all of them.
-constexpr std::int64_t most_tiles = 4;
+constexpr std::int64_t most_tiles = 8;
 
 // Floats of workspace.
 constexpr std::int64_t forward_floats(std::int64_t head_dim) {
