@@ -90,7 +90,7 @@ fi
 
 # ---- 3. training: settings that fit 5 million parameters, one million tokens and three minutes
 seq_len=256 global_batch=8
-tokens=$(od -An -t d8 -j 16 -N 8 "$dir/train.tok")  # the header's count; `keel inspect` shows all of it
+tokens=$(od -An -t d8 -j 16 -N 8 "$dir/train.tok" | tr -d ' ')  # the header's count; `keel inspect` shows all of it
 samples=$((tokens * epochs / seq_len))
 ((samples > 0)) || die "the text has only $tokens tokens; give at least a few pages"
 prompt=$(awk 'NF { print $1, $2, $3; exit }' "$dir/corpus.txt")
@@ -118,11 +118,11 @@ alone=$(zstd -q -19 -c "$dir/tail.txt" | wc -c)
 row() { LC_ALL=C awk -v what="$1" -v bits="$2" -v note="$3" 'BEGIN { printf "  %-34s %6.3f bits per byte   %s\n", what, bits, note }'; }
 bits() { LC_ALL=C awk -v compressed="$1" -v bytes="$2" 'BEGIN { print 8 * compressed / bytes }'; }
 printf '  %s bytes of text\n' "$tail_bytes"
-row "keel" "$(field bits_per_byte)" "perplexity $(field perplexity) per token"
+row "keel" "$(field bits_per_byte)" "perplexity $(LC_ALL=C printf %.2f "$(field perplexity)") per token"
 row "zstd -19" "$(bits "$alone" "$tail_bytes")" "of the same text alone"
 if ((body_bytes < 100000000)); then
     head -c "$body_bytes" "$dir/corpus.txt" >"$dir/body.part"
-    knowing=$(zstd -q -19 --patch-from="$dir/body.part" -c "$dir/tail.txt" | wc -c)
+    knowing=$(zstd -q -19 --patch-from="$dir/body.part" -c "$dir/tail.txt" 2>/dev/null | wc -c)
     rm -f "$dir/body.part"
     row "zstd -19, training text given" "$(bits "$knowing" "$tail_bytes")" "as --patch-from"
 fi
@@ -140,8 +140,8 @@ The report, with curves, memory and time:
 
 What to type next:
   $(quoted "$keel") generate $(quoted "$dir/run") --prompt "And it came to pass" --temperature 0.7
-  $(quoted "${BASH_SOURCE[0]}") --epochs 6                     a longer run, a better model
-  $(quoted "${BASH_SOURCE[0]}") --text book1.txt book2.txt     your own text
+  $(quoted "${BASH_SOURCE[0]}") --epochs $((epochs * 3))
+  $(quoted "${BASH_SOURCE[0]}") --text book1.txt book2.txt
   $(quoted "$keel") estimate --model.preset llama-3.2-1b --data.seq_len 2048
-  $(quoted "$keel") train --help                     every setting of a run
+  $(quoted "$keel") train --help
 TEXT
