@@ -96,7 +96,7 @@ std::int64_t backward_bytes(std::int64_t head_dim) {
 template <class T> void attention_forward(Stream& stream, const AttentionForward<T>& args) {
     const Sizes s = check(forward_names, args);
     if (s.tokens == 0) return;
-    const bool on_tiles = uses_tiles<T>(args.scale);
+    [[maybe_unused]] const bool on_tiles = uses_tiles<T>(args.scale);
     check_workspace("attention_forward", stream, forward_bytes(args.head_dim));
     const std::int64_t tiles = rows_of_head(args, s, 0).tiles();
     std::int64_t most = attention::most_tiles;  // of a task: fewer where there would be less than 16 tasks
@@ -124,7 +124,7 @@ template <class T> void attention_backward(Stream& stream, const AttentionBackwa
     const std::int64_t need = attention_scratch_bytes(s.tokens, s.heads, s.kv_tokens, s.kv_heads, args.head_dim);
     if (args.scratch.bytes() < need)
         fail("attention_backward: scratch has ", args.scratch.bytes(), " bytes, but ", need, " are needed; see attention_scratch_bytes");
-    const bool on_tiles = uses_tiles<T>(args.scale);
+    [[maybe_unused]] const bool on_tiles = uses_tiles<T>(args.scale);
     check_workspace("attention_backward", stream, backward_bytes(args.head_dim));
 
     const attention::BackwardScratch scratch(args.scratch.data(), s.tokens, s.heads, s.kv_heads, args.head_dim);
