@@ -124,7 +124,7 @@ inline Stream& stream_of(int threads) {
 }
 
 inline bool same_bits(const Values& a, const Values& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
 // Runs an op on 1, 2 and 3 threads, demands the same bits of each, and returns them. run(stream) returns every output.
