@@ -15,6 +15,7 @@
 #include "cli/explain.h"
 #include "data/utf8.h"
 #include "engine/observe/ledger.h"
+#include "kernels/base/cpu.h"
 #include "kernels/base/error.h"
 
 namespace {
@@ -86,6 +87,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     keel::process_start();
+    keel::require_cpu();
     std::signal(SIGPIPE, SIG_IGN);  // a broken pipe is a failed write, not a killed run
     try {
         return finish(run(argc, argv));

@@ -5,7 +5,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/model_folder.h"
 #include "engine/state.h"
-#include "kernels/base/mapped_file.h"
+#include "kernels/base/file.h"
 
 namespace keel {
 namespace fs = std::filesystem;
@@ -14,7 +14,9 @@ namespace {
 ModelSource open_checkpoint_source(const CheckpointInfo& info) {
     ModelSource source{.kind = ModelSource::Kind::checkpoint, .path = info.path,
                        .config = parse_state(info.state, (info.path / "state.json").string()).config,
-                       .tokenizer = {}, .tokenizer_json = {}, .description = "checkpoint " + info.path.string()};
+                       .tokenizer = {}, .tokenizer_json = {}, .config_json = {},
+                       .description = "checkpoint " + info.path.string()};
+    source.config_json = read_checkpoint_file(info.path, "config.json").value_or("");
     if (auto text = read_checkpoint_file(info.path, "tokenizer.json")) {
         source.tokenizer_json = std::move(*text);
         source.tokenizer = Tokenizer::parse(source.tokenizer_json, (info.path / "tokenizer.json").string());
@@ -24,7 +26,7 @@ ModelSource open_checkpoint_source(const CheckpointInfo& info) {
 
 ModelSource open_folder_source(const fs::path& path) {
     ModelSource source{.kind = ModelSource::Kind::folder, .path = path, .config = {}, .tokenizer = {}, .tokenizer_json = {},
-                       .description = "model folder " + path.string()};
+                       .config_json = read_file(path / "config.json"), .description = "model folder " + path.string()};
     source.config.model = model_section(read_model_shape(path));
     if (fs::exists(path / "tokenizer.json")) {
         source.tokenizer = Tokenizer::load(path);

@@ -21,6 +21,7 @@ struct ModelSource {
     Config config;                       // of a checkpoint, as it was trained; of a folder, its shape alone
     std::optional<Tokenizer> tokenizer;  // that came with it
     std::string tokenizer_json;          // its text, to travel on with new checkpoints
+    std::string config_json;             // a folder's config.json, which may hold more than keel reads; it travels on too
     std::string description;             // "checkpoint runs/a/step-00000100", for the log
 };
 

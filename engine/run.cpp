@@ -23,14 +23,26 @@ std::optional<Tokenizer> load_tokenizer(const Config& config) {
     return Tokenizer::load(config.data.tokenizer);
 }
 
+// The shape is the one of the weights to start from. A flag that says otherwise is a contradiction, not an override.
+void take_shape(Config& config, const ModelSource& source) {
+    Config taken = config;
+    taken.model = source.config.model;
+    taken.model.dtype = config.model.dtype;
+    taken.model.init_std = config.model.init_std;
+    for (const std::string& key : setting_names()) {
+        if (!key.starts_with("model.")) continue;
+        const std::string asked = value_text(config, key), has = value_text(taken, key);
+        if (asked != has && asked != value_text(Config{}, key))
+            fail_usage("--" + key + " is ", asked, ", but --ckpt.init ", config.ckpt.init, " has ", has,
+                       "; leave the flag out: the shape comes with the weights");
+    }
+    config.model = taken.model;
+    if (config.data.tokenizer.empty() && source.tokenizer) config.data.tokenizer = source.path.string();
+}
+
 // Fills the vocabulary from the tokenizer and the shape from ckpt.init, then everything else; refuses what cannot be.
 Config resolved(Config config) {
-    if (!config.ckpt.init.empty()) {
-        const ModelSource source = open_model(config.ckpt.init);
-        const std::string dtype = config.model.dtype;
-        config.model = source.config.model;
-        config.model.dtype = dtype;
-    }
+    if (!config.ckpt.init.empty()) take_shape(config, open_model(config.ckpt.init));
     if (config.model.vocab == 0)
         if (const auto tokenizer = load_tokenizer(config)) config.model.vocab = tokenizer->vocab_size();
     resolve_and_validate(config);
@@ -87,6 +99,7 @@ void resume(Run& run, const CheckpointInfo& info) {
     const std::string changes = check_resume(saved.config, run.config, info.path.string());
     if (!changes.empty()) std::fprintf(stderr, "keel: going on with changed settings:\n%s", changes.c_str());
     load_checkpoint(info.path, state_tensors(*run.model, true));
+    run.config_json = read_checkpoint_file(info.path, "config.json").value_or("");
     run.progress = saved.progress;
 }
 
@@ -118,8 +131,10 @@ Run::Run(Config asked)
     } else {
         model->init(config.train.seed);
         if (!config.ckpt.init.empty()) {
-            load_params(open_model(config.ckpt.init), *model);
+            const ModelSource source = open_model(config.ckpt.init);
+            load_params(source, *model);
             model->master_from_params();
+            config_json = source.config_json;
         }
     }
     write_file_atomically(fs::path(config.run.dir) / "config.toml", to_toml(config));
@@ -136,6 +151,7 @@ void save_checkpoint(Run& run) {
     const auto start = Clock::now();
     std::vector<ExtraFile> extra;
     if (!run.tokenizer_json.empty()) extra.push_back({"tokenizer.json", run.tokenizer_json});
+    if (!run.config_json.empty()) extra.push_back({"config.json", run.config_json});
     const fs::path path = save_checkpoint(
         run.checkpoint_root(), run.progress.steps,
         state_text(run.progress, run.config, run.tokenizer ? run.tokenizer->hash() : 0), state_tensors(*run.model, true), extra,

@@ -30,6 +30,7 @@ struct Run {
     Config config;  // resolved
     std::optional<Tokenizer> tokenizer;
     std::string tokenizer_json;
+    std::string config_json;  // of the model folder that the weights came from, if they did
     SoloGroup group;
     Dataset data;
     std::optional<Dataset> valid_data;

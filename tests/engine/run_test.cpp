@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/model_folder.h"
+#include "engine/open_model.h"
 #include "engine/resume.h"
 #include "engine/run.h"
 #include "engine/state.h"
@@ -171,6 +173,39 @@ TEST_F(RunTest, TokensOfAnotherVocabularyAreRefused) {
         FAIL();
     } catch (const Error& e) {
         EXPECT_NE(std::strstr(e.what(), "--model.vocab is 61; raise it to at least 90"), nullptr) << e.what();
+    }
+}
+
+// From a model folder: the shape comes with the weights, a flag that says otherwise is refused, and what config.json holds
+// beyond keel's own settings stays with the run.
+TEST_F(RunTest, StartsFromTheWeightsOfAModelFolder) {
+    const fs::path folder = dir.path() / "folder";
+    std::vector<float> weights;
+    {
+        keel::Run run(config("origin"));
+        ModelShape shape = model_shape(run.config.model);
+        shape.other_keys = "{\"made_by\": \"a test\"}";
+        save_model_folder(folder, shape, state_tensors(*run.model, false), {.tokenizer_from = {}, .dtype = Dtype::f32});
+        weights.assign(run.model->master().data(), run.model->master().data() + run.model->master().size());
+    }
+    Config c = config("started");
+    c.model = {};
+    c.model.dtype = "f32";
+    c.ckpt.init = folder.string();
+    {
+        keel::Run run(c);
+        EXPECT_EQ(std::memcmp(run.model->master().data(), weights.data(), weights.size() * sizeof(float)), 0);
+        EXPECT_EQ(run.config.model.ffn, 40);
+        save_checkpoint(run);
+    }
+    keel::Run again(c);
+    EXPECT_NE(again.config_json.find("a test"), std::string::npos);
+    c.model.ffn = 48;
+    try {
+        keel::Run run(c);
+        FAIL();
+    } catch (const Error& e) {
+        EXPECT_NE(std::strstr(e.what(), "--model.ffn is 48, but --ckpt.init"), nullptr) << e.what();
     }
 }
 
