@@ -17,24 +17,28 @@ struct Sizes {
 struct Names {
     const char *op, *v, *y, *lse, *lo;
 };
-constexpr Names forward_names{"attention_forward", "attention_forward: v", "attention_forward: y", "attention_forward: lse",
-                              "attention_forward: lo"};
-constexpr Names backward_names{"attention_backward", "attention_backward: v", "attention_backward: y", "attention_backward: lse",
-                               "attention_backward: lo"};
+constexpr Names forward_names{"attention_forward", "attention_forward: v", "attention_forward: y",
+                              "attention_forward: lse", "attention_forward: lo"};
+constexpr Names backward_names{"attention_backward", "attention_backward: v", "attention_backward: y",
+                               "attention_backward: lse", "attention_backward: lo"};
 
-template <class Args> Sizes check(const Names& name, const Args& a) {
+template <class Args>
+Sizes check(const Names& name, const Args& a) {
     const auto matrix = [&](const char* what, const auto& v) {
-        if (v.rank() != 2) fail(name.op, ": ", what, " is ", v.shape(), ", but must be a matrix [tokens, heads * head_dim]");
+        if (v.rank() != 2)
+            fail(name.op, ": ", what, " is ", v.shape(), ", but must be a matrix [tokens, heads * head_dim]");
     };
     matrix("q", a.q);
     matrix("k", a.k);
     if (a.head_dim < 1 || a.head_dim > 256) fail(name.op, ": head_dim is ", a.head_dim, "; it must be in 1…256");
     if (a.query_offset < 0) fail(name.op, ": query_offset is ", a.query_offset, "; it cannot be negative");
     if (a.q.dim(1) % a.head_dim || a.k.dim(1) % a.head_dim)
-        fail(name.op, ": rows of q and k hold ", a.q.dim(1), " and ", a.k.dim(1), " elements; both must be heads times head_dim ", a.head_dim);
+        fail(name.op, ": rows of q and k hold ", a.q.dim(1), " and ", a.k.dim(1),
+             " elements; both must be heads times head_dim ", a.head_dim);
     const Sizes s{a.q.dim(0), a.k.dim(0), a.q.dim(1) / a.head_dim, a.k.dim(1) / a.head_dim};
     if (s.kv_heads == 0 || s.heads % s.kv_heads)
-        fail(name.op, ": ", s.heads, " heads cannot share ", s.kv_heads, " kv heads; heads must be a multiple of kv heads");
+        fail(name.op, ": ", s.heads, " heads cannot share ", s.kv_heads,
+             " kv heads; heads must be a multiple of kv heads");
     if (s.kv_tokens < a.query_offset + s.tokens)
         fail(name.op, ": ", s.kv_tokens, " keys, but the last query is at ", a.query_offset + s.tokens - 1,
              "; k and v must reach query_offset + tokens");
@@ -46,8 +50,8 @@ template <class Args> Sizes check(const Names& name, const Args& a) {
     expect_contiguous(name.lo, a.lo);
     for (std::int64_t i = 0; i < s.tokens; ++i)
         if (a.lo[i] < 0 || a.lo[i] > a.query_offset + i)
-            fail(name.op, ": lo[", i, "] is ", a.lo[i], "; query ", i, " is at key ", a.query_offset + i, ", so it must be in 0…",
-                 a.query_offset + i);
+            fail(name.op, ": lo[", i, "] is ", a.lo[i], "; query ", i, " is at key ", a.query_offset + i,
+                 ", so it must be in 0…", a.query_offset + i);
     return s;
 }
 
@@ -56,7 +60,8 @@ void check_workspace(const char* op, const Stream& stream, std::int64_t bytes) {
         fail(op, ": the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ", bytes);
 }
 
-template <class Args> Rows rows_of_head(const Args& a, const Sizes& s, std::int64_t kv_head) {
+template <class Args>
+Rows rows_of_head(const Args& a, const Sizes& s, std::int64_t kv_head) {
     return {s.heads / s.kv_heads, s.tokens, a.query_offset, kv_head, a.head_dim};
 }
 
@@ -68,7 +73,8 @@ std::int64_t keys_per_task(const Sizes& s) {
 }
 
 // The tile path scales scores after it has found their maximum, so it wants a positive scale.
-template <class T> bool uses_tiles([[maybe_unused]] float scale) {
+template <class T>
+bool uses_tiles([[maybe_unused]] float scale) {
 #if KEEL_AMX
     return std::is_same_v<T, bf16> && scale > 0 && amx::available();
 #else
@@ -93,7 +99,8 @@ std::int64_t backward_bytes(std::int64_t head_dim) {
 
 }  // namespace
 
-template <class T> void attention_forward(Stream& stream, const AttentionForward<T>& args) {
+template <class T>
+void attention_forward(Stream& stream, const AttentionForward<T>& args) {
     const Sizes s = check(forward_names, args);
     if (s.tokens == 0) return;
     [[maybe_unused]] const bool on_tiles = uses_tiles<T>(args.scale);
@@ -103,19 +110,21 @@ template <class T> void attention_forward(Stream& stream, const AttentionForward
     while (most > 1 && ceil_div(tiles, most) * s.kv_heads < 16) most /= 2;
     const tile::Cut tasks(tiles, most);
     stream.parallel(tasks.pieces * s.kv_heads, [&](std::int64_t i, int thread) {
-        const std::int64_t task = tasks.pieces - 1 - i / s.kv_heads;  // the longest come first: a later query sees more keys
+        const std::int64_t task =
+            tasks.pieces - 1 - i / s.kv_heads;  // the longest come first: a later query sees more keys
 #if KEEL_AMX
         if constexpr (std::is_same_v<T, bf16>)
             if (on_tiles)
-                return attention::amx_forward_tiles(args, rows_of_head(args, s, i % s.kv_heads), tasks.begin(task), tasks.size(task),
-                                                    stream.workspace(thread));
+                return attention::amx_forward_tiles(args, rows_of_head(args, s, i % s.kv_heads), tasks.begin(task),
+                                                    tasks.size(task), stream.workspace(thread));
 #endif
         attention::forward_tiles(args, rows_of_head(args, s, i % s.kv_heads), tasks.begin(task), tasks.size(task),
                                  reinterpret_cast<float*>(stream.workspace(thread)));
     });
 }
 
-template <class T> void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
+template <class T>
+void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
     const Sizes s = check(backward_names, args);
     expect_shape("attention_backward: dy", args.dy, {s.tokens, args.q.dim(1)});
     expect_shape("attention_backward: dq", args.dq, {s.tokens, args.q.dim(1)});
@@ -123,7 +132,8 @@ template <class T> void attention_backward(Stream& stream, const AttentionBackwa
     expect_shape("attention_backward: dv", args.dv, {s.kv_tokens, args.k.dim(1)});
     const std::int64_t need = attention_scratch_bytes(s.tokens, s.heads, s.kv_tokens, s.kv_heads, args.head_dim);
     if (args.scratch.bytes() < need)
-        fail("attention_backward: scratch has ", args.scratch.bytes(), " bytes, but ", need, " are needed; see attention_scratch_bytes");
+        fail("attention_backward: scratch has ", args.scratch.bytes(), " bytes, but ", need,
+             " are needed; see attention_scratch_bytes");
     [[maybe_unused]] const bool on_tiles = uses_tiles<T>(args.scale);
     check_workspace("attention_backward", stream, backward_bytes(args.head_dim));
 
@@ -136,8 +146,8 @@ template <class T> void attention_backward(Stream& stream, const AttentionBackwa
 #if KEEL_AMX
         if constexpr (std::is_same_v<T, bf16>)
             if (on_tiles)
-                return attention::amx_backward_block(args, rows_of_head(args, s, i % s.kv_heads), i / s.kv_heads, keys, scratch,
-                                                     stream.workspace(thread));
+                return attention::amx_backward_block(args, rows_of_head(args, s, i % s.kv_heads), i / s.kv_heads, keys,
+                                                     scratch, stream.workspace(thread));
 #endif
         attention::backward_block(args, rows_of_head(args, s, i % s.kv_heads), i / s.kv_heads, keys, scratch,
                                   reinterpret_cast<float*>(stream.workspace(thread)));

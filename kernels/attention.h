@@ -1,9 +1,11 @@
-// kernels/attention.h: y_i = sum over k of softmax_k(scale * q_i . k_k) v_k, over the keys lo[i] <= k <= query_offset + i.
+// kernels/attention.h: y_i = sum over k of softmax_k(scale * q_i . k_k) v_k, over the keys lo[i] <= k <= query_offset +
+// i.
 //
 // One interval per query covers causal attention, packed documents, sliding windows, a batch (its rows are documents),
 // a KV cache and a contiguous context slice (query_offset). Grouped queries: query head h reads kv head
 // h / (heads / kv_heads). Scores never exist as a tokens x tokens matrix: blocks with online softmax.
-// Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation: docs/kernel_math.md, "attention".
+// Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation: docs/kernel_math.md,
+// "attention".
 //
 // Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float or bf16; scores, softmax and
 //         sums are float.
@@ -22,29 +24,33 @@
 
 namespace keel {
 
-template <class T> struct AttentionForward {
-    View<T> y;                     // [tokens, heads * head_dim]        written
-    View<float> lse;               // [heads, tokens]                   written; log of the softmax denominator, natural
-    View<const T> q;               // [tokens, heads * head_dim]        read
-    View<const T> k, v;            // [kv_tokens, kv_heads * head_dim]  read; kv_tokens >= query_offset + tokens
-    View<const std::int32_t> lo;   // [tokens]                          read; first visible key
+template <class T>
+struct AttentionForward {
+    View<T> y;                    // [tokens, heads * head_dim]        written
+    View<float> lse;              // [heads, tokens]                   written; log of the softmax denominator, natural
+    View<const T> q;              // [tokens, heads * head_dim]        read
+    View<const T> k, v;           // [kv_tokens, kv_heads * head_dim]  read; kv_tokens >= query_offset + tokens
+    View<const std::int32_t> lo;  // [tokens]                          read; first visible key
     std::int64_t head_dim;
-    std::int64_t query_offset;     // position of query 0 among the keys
-    float scale;                   // usually 1 / sqrt(head_dim)
+    std::int64_t query_offset;  // position of query 0 among the keys
+    float scale;                // usually 1 / sqrt(head_dim)
 };
-template <class T> struct AttentionBackward {
-    View<T> dq;                    // [tokens, heads * head_dim]        written
-    View<T> dk, dv;                // [kv_tokens, kv_heads * head_dim]  written
-    View<std::byte> scratch;       // attention_scratch_bytes(...), 64-byte aligned
-    View<const T> dy, y;           // [tokens, heads * head_dim]        read
-    View<const float> lse;         // [heads, tokens]                   read; what forward wrote
-    View<const T> q, k, v;         // as in forward
+template <class T>
+struct AttentionBackward {
+    View<T> dq;               // [tokens, heads * head_dim]        written
+    View<T> dk, dv;           // [kv_tokens, kv_heads * head_dim]  written
+    View<std::byte> scratch;  // attention_scratch_bytes(...), 64-byte aligned
+    View<const T> dy, y;      // [tokens, heads * head_dim]        read
+    View<const float> lse;    // [heads, tokens]                   read; what forward wrote
+    View<const T> q, k, v;    // as in forward
     View<const std::int32_t> lo;
     std::int64_t head_dim, query_offset;
     float scale;
 };
-template <class T> void attention_forward(Stream& stream, const AttentionForward<T>& args);
-template <class T> void attention_backward(Stream& stream, const AttentionBackward<T>& args);
+template <class T>
+void attention_forward(Stream& stream, const AttentionForward<T>& args);
+template <class T>
+void attention_backward(Stream& stream, const AttentionBackward<T>& args);
 std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t kv_tokens,
                                      std::int64_t kv_heads, std::int64_t head_dim);
 

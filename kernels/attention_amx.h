@@ -1,9 +1,9 @@
 // kernels/attention_amx.h: attention in bf16 on the processor's tile registers (kernels/amx.h).
 //
-// The same blocks, tiles and order as in float; products are 32 x 32 blocks of float sums, and only what is multiplied again
-// (P and ds) is rounded to bf16. Scores still stand [key][row]: pairs of keys of one row are then what a tile of B wants,
-// and rows of one key what a tile of A wants, so that nothing that was computed is ever transposed.
-// Groups of 32 keys lie at fixed places; keys that nobody sees are zeros, never read.
+// The same blocks, tiles and order as in float; products are 32 x 32 blocks of float sums, and only what is multiplied
+// again (P and ds) is rounded to bf16. Scores still stand [key][row]: pairs of keys of one row are then what a tile of
+// B wants, and rows of one key what a tile of A wants, so that nothing that was computed is ever transposed. Groups of
+// 32 keys lie at fixed places; keys that nobody sees are zeros, never read.
 #pragma once
 
 #include "kernels/amx.h"
@@ -19,8 +19,8 @@
 
 namespace keel::attention {
 
-using simd::Uint;
 using gemm::step_elements;
+using simd::Uint;
 constexpr std::int64_t key_group = 32, group_elements = gemm::step_elements;  // 32 keys by 32 rows, as two tiles
 static_assert(tile_rows == 32 && lanes == 16);
 
@@ -28,7 +28,8 @@ static_assert(tile_rows == 32 && lanes == 16);
 class Carver {
 public:
     explicit Carver(std::byte* at) : at_(at) {}
-    template <class E> E* take(std::int64_t count) {
+    template <class E>
+    E* take(std::int64_t count) {
         E* const piece = reinterpret_cast<E*>(at_);
         at_ += round_up(count * static_cast<std::int64_t>(sizeof(E)), 64);
         return piece;
@@ -39,22 +40,26 @@ private:
 };
 
 // out[i] = row i, `count` of them, zero from `width` to `deep` elements; rows beyond `have` are zero.
-template <class Row> void gather(std::int64_t count, std::int64_t have_begin, std::int64_t have_end, std::int64_t width, std::int64_t deep,
-                                 Row row, bf16* out) {
+template <class Row>
+void gather(std::int64_t count, std::int64_t have_begin, std::int64_t have_end, std::int64_t width, std::int64_t deep,
+            Row row, bf16* out) {
     for (std::int64_t i = 0; i < count; ++i)
         for (std::int64_t d = 0; d < deep; d += 32)
-            _mm512_storeu_si512(out + i * deep + d, i >= have_begin && i < have_end ? gemm::amx_pack::load(row(i) + d, width - d)
-                                                                                    : _mm512_setzero_si512());
+            _mm512_storeu_si512(out + i * deep + d, i >= have_begin && i < have_end
+                                                        ? gemm::amx_pack::load(row(i) + d, width - d)
+                                                        : _mm512_setzero_si512());
 }
 
 inline gemm::AmxRows rows_at(const bf16* rows, std::int64_t deep) {
     return {reinterpret_cast<const char*>(rows), reinterpret_cast<const char*>(rows + 16 * deep), deep * 2, 64};
 }
 inline gemm::AmxRows tiles_at(const bf16* tiles) {
-    return {reinterpret_cast<const char*>(tiles), reinterpret_cast<const char*>(tiles + gemm::tile_elements), 64, step_elements * 2};
+    return {reinterpret_cast<const char*>(tiles), reinterpret_cast<const char*>(tiles + gemm::tile_elements), 64,
+            step_elements * 2};
 }
 // out [32][32] = A B over `steps` times 32.
-inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* out, std::int64_t stride_floats = 32) {
+inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* out,
+                          std::int64_t stride_floats = 32) {
     gemm::amx_sums<true, true>(a, b, steps, nullptr, 0, 0);
     gemm::amx_store(out, stride_floats * 4, true, true);
 }
@@ -67,15 +72,17 @@ inline void store_bits(bf16* to, Uint bits) { std::memcpy(to, &bits, sizeof bits
 
 // As soften() in float, for groups of keys: scores are scaled here, and P goes into `p` as pairs of keys.
 template <bool masked>
-inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys, float factor, const float* s, bf16* p, float* max, float* sum,
-                          float* shrink) {
+inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys, float factor, const float* s, bf16* p,
+                          float* max, float* sum, float* shrink) {
     const Float none = simd::set(-std::numeric_limits<float>::infinity());
     for (int v = 0; v < 2; ++v) {
         const float* const column = s + v * lanes;
         const auto score = [&](std::int64_t k) {
             const Float x = simd::load(column + k * tile_rows);
-            if constexpr (masked) return tile.sees(key + k, v) ? x : none;
-            else return x;
+            if constexpr (masked)
+                return tile.sees(key + k, v) ? x : none;
+            else
+                return x;
         };
         Float part[4] = {none, none, none, none};
         for (std::int64_t k = 0; k < keys; k += 4)
@@ -87,7 +94,8 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
         Float total{};
         for (std::int64_t k = 0; k < keys; k += 2) {
             const Float low = exp2(score(k) * factor - base), high = exp2(score(k + 1) * factor - base);
-            store_bits(p + k / key_group * group_elements + v * gemm::tile_elements + k % key_group / 2 * 32, pair_bits(low, high));
+            store_bits(p + k / key_group * group_elements + v * gemm::tile_elements + k % key_group / 2 * 32,
+                       pair_bits(low, high));
             total += low;
             total += high;
         }
@@ -100,23 +108,24 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
 
 constexpr std::int64_t amx_forward_bytes(std::int64_t head_dim) {
     const std::int64_t deep = round_up(head_dim, 32);
-    return most_tiles * tile_rows * (deep * 6 + 8) + key_block * (tile_rows * 6 + deep * 6) + tile_rows * (deep * 2 + 4) + 1024 * 4 +
-           lanes * deep * 4 + 16 * 64;
+    return most_tiles * tile_rows * (deep * 6 + 8) + key_block * (tile_rows * 6 + deep * 6) +
+           tile_rows * (deep * 2 + 4) + 1024 * 4 + lanes * deep * 4 + 16 * 64;
 }
 
-inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& list, std::int64_t first, std::int64_t count, std::byte* workspace) {
+inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& list, std::int64_t first,
+                              std::int64_t count, std::byte* workspace) {
     const amx::Tiles tiles;
     const std::int64_t head_dim = list.head_dim, column = list.kv_head * head_dim, deep = round_up(head_dim, 32);
     Carver carve(workspace);
-    bf16* const q = carve.take<bf16>(most_tiles * tile_rows * deep);      // [tile], pairs of dims
-    float* const y = carve.take<float>(most_tiles * tile_rows * deep);    // [tile][deep][tile_rows]
+    bf16* const q = carve.take<bf16>(most_tiles * tile_rows * deep);    // [tile], pairs of dims
+    float* const y = carve.take<float>(most_tiles * tile_rows * deep);  // [tile][deep][tile_rows]
     float* const max = carve.take<float>(most_tiles * tile_rows);
     float* const sum = carve.take<float>(most_tiles * tile_rows);
     float* const s = carve.take<float>(key_block * tile_rows);
-    bf16* const p = carve.take<bf16>(key_block * tile_rows);              // pairs of keys
-    bf16* const k = carve.take<bf16>(key_block * deep);                   // [key_block][deep]
+    bf16* const p = carve.take<bf16>(key_block * tile_rows);  // pairs of keys
+    bf16* const k = carve.take<bf16>(key_block * deep);       // [key_block][deep]
     bf16* const v = carve.take<bf16>(key_block * deep);
-    bf16* const v_tiles = carve.take<bf16>(key_block * deep);             // [deep / 32][key groups], dims are rows
+    bf16* const v_tiles = carve.take<bf16>(key_block * deep);  // [deep / 32][key groups], dims are rows
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
     float* const shrink = carve.take<float>(tile_rows);
     float* const block_sums = carve.take<float>(1024);
@@ -125,17 +134,25 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
     for (std::int64_t t = 0; t < count; ++t) {
         const Tile tile(list, args.lo, first + t);
         begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
-        gather(tile_rows, 0, tile.rows, head_dim, deep, [&](std::int64_t i) { return list.at(args.q, tile.first + i); }, rows);
+        gather(
+            tile_rows, 0, tile.rows, head_dim, deep, [&](std::int64_t i) { return list.at(args.q, tile.first + i); },
+            rows);
         gemm::amx_pack::panel_of_b({rows, 1, deep}, 0, deep, 0, 32, q + t * tile_rows * deep);
     }
     std::fill(max, max + most_tiles * tile_rows, -std::numeric_limits<float>::infinity());
     std::fill(sum, sum + most_tiles * tile_rows, 0.0f);
     const float factor = args.scale * log2_e;
     for (std::int64_t block = begin / key_block * key_block; block < end; block += key_block) {
-        const std::int64_t have_begin = std::max(block, begin) - block, have_end = std::min(block + key_block, end) - block;
-        gather(key_block, have_begin, have_end, head_dim, deep, [&](std::int64_t i) { return args.k.row(block + i) + column; }, k);
-        gather(key_block, have_begin, have_end, head_dim, deep, [&](std::int64_t i) { return args.v.row(block + i) + column; }, v);
-        for (std::int64_t d = 0; d < deep; d += 32) gemm::amx_pack::sliver_of_a({v, 1, deep}, d, 32, 0, key_block, v_tiles + d * key_block);
+        const std::int64_t have_begin = std::max(block, begin) - block,
+                           have_end = std::min(block + key_block, end) - block;
+        gather(
+            key_block, have_begin, have_end, head_dim, deep,
+            [&](std::int64_t i) { return args.k.row(block + i) + column; }, k);
+        gather(
+            key_block, have_begin, have_end, head_dim, deep,
+            [&](std::int64_t i) { return args.v.row(block + i) + column; }, v);
+        for (std::int64_t d = 0; d < deep; d += 32)
+            gemm::amx_pack::sliver_of_a({v, 1, deep}, d, 32, 0, key_block, v_tiles + d * key_block);
         for (std::int64_t t = 0; t < count; ++t) {
             const Tile tile(list, args.lo, first + t);
             if (tile.begin >= block + key_block || tile.end <= block) continue;
@@ -143,24 +160,30 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
             const std::int64_t g1 = (std::min(block + key_block, tile.end) - block + key_group - 1) / key_group;
             const std::int64_t key = block + g0 * key_group, keys = (g1 - g0) * key_group;
             for (std::int64_t g = g0; g < g1; ++g)
-                block_product(rows_at(k + g * key_group * deep, deep), q + t * tile_rows * deep, deep / 32, s + (g - g0) * 1024);
+                block_product(rows_at(k + g * key_group * deep, deep), q + t * tile_rows * deep, deep / 32,
+                              s + (g - g0) * 1024);
             float* const tile_max = max + t * tile_rows;
             float* const tile_sum = sum + t * tile_rows;
-            if (tile.all_see(key, key + keys)) soften_groups<false>(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink);
-            else soften_groups<true>(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink);
+            if (tile.all_see(key, key + keys))
+                soften_groups<false>(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink);
+            else
+                soften_groups<true>(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink);
             const bool fresh = block <= tile.begin;
             const Float less[2] = {simd::load(shrink), simd::load(shrink + lanes)};
             for (std::int64_t d = 0; d < deep; d += 32) {
                 float* const to = y + (t * deep + d) * tile_rows;
-                block_product(tiles_at(v_tiles + d * key_block + g0 * group_elements), p, g1 - g0, fresh ? to : block_sums);
+                block_product(tiles_at(v_tiles + d * key_block + g0 * group_elements), p, g1 - g0,
+                              fresh ? to : block_sums);
                 if (!fresh)
                     for (std::int64_t i = 0; i < 64; ++i)
-                        simd::store(to + i * lanes, simd::load(to + i * lanes) * less[i % 2] + simd::load(block_sums + i * lanes));
+                        simd::store(to + i * lanes,
+                                    simd::load(to + i * lanes) * less[i % 2] + simd::load(block_sums + i * lanes));
             }
         }
     }
     for (std::int64_t t = 0; t < count; ++t)
-        finish_tile(args, list, Tile(list, args.lo, first + t), y + t * deep * tile_rows, max + t * tile_rows, sum + t * tile_rows, y_rows);
+        finish_tile(args, list, Tile(list, args.lo, first + t), y + t * deep * tile_rows, max + t * tile_rows,
+                    sum + t * tile_rows, y_rows);
 }
 
 // Tiles of queries whose P and ds wait for one product into dk and dv.
@@ -168,14 +191,15 @@ constexpr std::int64_t chunk_tiles = 8;
 
 constexpr std::int64_t amx_backward_bytes(std::int64_t head_dim) {
     const std::int64_t deep = round_up(head_dim, 32);
-    return most_keys * deep * (4 + 4 + 2 + 2 + 2) + chunk_tiles * most_keys * tile_rows * 4 + most_keys * tile_rows * 2 +
-           chunk_tiles * tile_rows * deep * 4 + 3 * tile_rows * deep * 2 + tile_rows * deep * 2 + 3 * 1024 * 4 + 2 * tile_rows * 4 + 24 * 64;
+    return most_keys * deep * (4 + 4 + 2 + 2 + 2) + chunk_tiles * most_keys * tile_rows * 4 +
+           most_keys * tile_rows * 2 + chunk_tiles * tile_rows * deep * 4 + 3 * tile_rows * deep * 2 +
+           tile_rows * deep * 2 + 3 * 1024 * 4 + 2 * tile_rows * 4 + 24 * 64;
 }
 
 // P and ds of 32 keys by 32 rows, from scores and dp. `p` and `ds`: as rows of a key; `ds_pairs`: as pairs of keys.
 template <bool masked>
-inline void differentiate_group(const Tile& tile, std::int64_t key, const float* s, const float* dp, const float* lse, const float* delta,
-                                float factor, float scale, bf16* p, bf16* ds, bf16* ds_pairs) {
+inline void differentiate_group(const Tile& tile, std::int64_t key, const float* s, const float* dp, const float* lse,
+                                const float* delta, float factor, float scale, bf16* p, bf16* ds, bf16* ds_pairs) {
     for (int v = 0; v < 2; ++v) {
         const Float base = simd::load(lse + v * lanes), mean = simd::load(delta + v * lanes);
         for (std::int64_t k = 0; k < key_group; k += 2) {
@@ -198,24 +222,26 @@ inline void differentiate_group(const Tile& tile, std::int64_t key, const float*
     }
 }
 
-inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& list, std::int64_t block, std::int64_t block_keys,
-                               const BackwardScratch& scratch, std::byte* workspace) {
+inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& list, std::int64_t block,
+                               std::int64_t block_keys, const BackwardScratch& scratch, std::byte* workspace) {
     const amx::Tiles tiles;
     const std::int64_t head_dim = list.head_dim, column = list.kv_head * head_dim, deep = round_up(head_dim, 32);
     const std::int64_t block_begin = block * block_keys, block_size = std::min(block_keys, args.k.dim(0) - block_begin);
     const std::int64_t block_end = block_begin + block_size, groups = block_keys / key_group;
     Carver carve(workspace);
-    float* const dk = carve.take<float>(block_keys * deep);               // [group][deep / 32][32][32]
+    float* const dk = carve.take<float>(block_keys * deep);  // [group][deep / 32][32][32]
     float* const dv = carve.take<float>(block_keys * deep);
-    bf16* const k = carve.take<bf16>(block_keys * deep);                  // [block_keys][deep]
+    bf16* const k = carve.take<bf16>(block_keys * deep);  // [block_keys][deep]
     bf16* const v = carve.take<bf16>(block_keys * deep);
-    bf16* const k_tiles = carve.take<bf16>(block_keys * deep);            // [deep / 32][groups], dims are rows
-    bf16* const p = carve.take<bf16>(chunk_tiles * block_keys * tile_rows);   // [group][tile of the chunk], keys are rows
+    bf16* const k_tiles = carve.take<bf16>(block_keys * deep);  // [deep / 32][groups], dims are rows
+    bf16* const p =
+        carve.take<bf16>(chunk_tiles * block_keys * tile_rows);  // [group][tile of the chunk], keys are rows
     bf16* const ds = carve.take<bf16>(chunk_tiles * block_keys * tile_rows);
-    bf16* const ds_pairs = carve.take<bf16>(block_keys * tile_rows);      // [group], pairs of keys
-    bf16* const q_wide = carve.take<bf16>(chunk_tiles * tile_rows * deep);    // [deep / 32][tile of the chunk], pairs of rows
+    bf16* const ds_pairs = carve.take<bf16>(block_keys * tile_rows);  // [group], pairs of keys
+    bf16* const q_wide =
+        carve.take<bf16>(chunk_tiles * tile_rows * deep);  // [deep / 32][tile of the chunk], pairs of rows
     bf16* const dy_wide = carve.take<bf16>(chunk_tiles * tile_rows * deep);
-    bf16* const q = carve.take<bf16>(tile_rows * deep);                   // pairs of dims
+    bf16* const q = carve.take<bf16>(tile_rows * deep);  // pairs of dims
     bf16* const dy = carve.take<bf16>(tile_rows * deep);
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
     float* const s = carve.take<float>(1024);
@@ -230,12 +256,19 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
     std::int64_t begin = block_end, end = block_begin;
     for (std::int64_t index = first_tile; index < list.tiles(); ++index) {
         const Tile tile(list, args.lo, index);
-        if (tile.begin < block_end && tile.end > block_begin) begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
+        if (tile.begin < block_end && tile.end > block_begin)
+            begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
     }
-    const std::int64_t have_begin = std::max(begin, block_begin) - block_begin, have_end = std::min(end, block_end) - block_begin;
-    gather(block_keys, have_begin, have_end, head_dim, deep, [&](std::int64_t i) { return args.k.row(block_begin + i) + column; }, k);
-    gather(block_keys, have_begin, have_end, head_dim, deep, [&](std::int64_t i) { return args.v.row(block_begin + i) + column; }, v);
-    for (std::int64_t d = 0; d < deep; d += 32) gemm::amx_pack::sliver_of_a({k, 1, deep}, d, 32, 0, block_keys, k_tiles + d * block_keys);
+    const std::int64_t have_begin = std::max(begin, block_begin) - block_begin,
+                       have_end = std::min(end, block_end) - block_begin;
+    gather(
+        block_keys, have_begin, have_end, head_dim, deep,
+        [&](std::int64_t i) { return args.k.row(block_begin + i) + column; }, k);
+    gather(
+        block_keys, have_begin, have_end, head_dim, deep,
+        [&](std::int64_t i) { return args.v.row(block_begin + i) + column; }, v);
+    for (std::int64_t d = 0; d < deep; d += 32)
+        gemm::amx_pack::sliver_of_a({k, 1, deep}, d, 32, 0, block_keys, k_tiles + d * block_keys);
 
     const float factor = args.scale * log2_e;
     std::int64_t in_chunk = 0;
@@ -246,7 +279,8 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
                     float* const to = (value ? dv : dk) + (g * key_group * deep) + d * 32;
                     block_product(tiles_at((value ? p : ds) + g * chunk_tiles * group_elements),
                                   (value ? dy_wide : q_wide) + d * chunk_tiles * tile_rows, in_chunk, block_sums);
-                    for (std::int64_t i = 0; i < 64; ++i) simd::store(to + i * lanes, simd::load(to + i * lanes) + simd::load(block_sums + i * lanes));
+                    for (std::int64_t i = 0; i < 64; ++i)
+                        simd::store(to + i * lanes, simd::load(to + i * lanes) + simd::load(block_sums + i * lanes));
                 }
         in_chunk = 0;
     };
@@ -254,7 +288,9 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
         const Tile tile(list, args.lo, index);
         if (tile.begin >= block_end || tile.end <= block_begin) continue;
         const auto spread = [&](const View<const bf16>& x, bf16* narrow, bf16* wide) {
-            gather(tile_rows, 0, tile.rows, head_dim, deep, [&](std::int64_t i) { return list.at(x, tile.first + i); }, rows);
+            gather(
+                tile_rows, 0, tile.rows, head_dim, deep, [&](std::int64_t i) { return list.at(x, tile.first + i); },
+                rows);
             gemm::amx_pack::panel_of_b({rows, 1, deep}, 0, deep, 0, 32, narrow);
             for (std::int64_t d = 0; d < deep; d += 32) {
                 bf16* const to = wide + (d / 32 * chunk_tiles + in_chunk) * step_elements;
@@ -283,8 +319,10 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
             block_product(rows_at(k + g * key_group * deep, deep), q, deep / 32, s);
             block_product(rows_at(v + g * key_group * deep, deep), dy, deep / 32, dp);
             bf16* const pairs = ds_pairs + g * group_elements;
-            if (tile.all_see(key, key + key_group)) differentiate_group<false>(tile, key, s, dp, lse, delta, factor, args.scale, p_at, ds_at, pairs);
-            else differentiate_group<true>(tile, key, s, dp, lse, delta, factor, args.scale, p_at, ds_at, pairs);
+            if (tile.all_see(key, key + key_group))
+                differentiate_group<false>(tile, key, s, dp, lse, delta, factor, args.scale, p_at, ds_at, pairs);
+            else
+                differentiate_group<true>(tile, key, s, dp, lse, delta, factor, args.scale, p_at, ds_at, pairs);
         }
         std::atomic<std::int32_t>& turn = scratch.turn[list.kv_head * list.tiles() + index];
         while (turn.load(std::memory_order_acquire) != block) std::this_thread::yield();
@@ -292,9 +330,11 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
         float* const dq = scratch.dq + (list.kv_head * list.tiles() + index) * tile_rows * deep;  // [deep][tile_rows]
         for (std::int64_t d = 0; d < deep; d += 32) {
             float* const to = dq + d * tile_rows;
-            block_product(tiles_at(k_tiles + d * block_keys + g0 * group_elements), ds_pairs + g0 * group_elements, g1 - g0, first ? to : block_sums);
+            block_product(tiles_at(k_tiles + d * block_keys + g0 * group_elements), ds_pairs + g0 * group_elements,
+                          g1 - g0, first ? to : block_sums);
             if (!first)
-                for (std::int64_t i = 0; i < 64; ++i) simd::store(to + i * lanes, simd::load(to + i * lanes) + simd::load(block_sums + i * lanes));
+                for (std::int64_t i = 0; i < 64; ++i)
+                    simd::store(to + i * lanes, simd::load(to + i * lanes) + simd::load(block_sums + i * lanes));
         }
         if (last) {
             for (std::int64_t at = 0; at < tile.columns; at += lanes)
@@ -304,8 +344,10 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
                     pack::transpose(x);
                     for (std::int64_t i = 0; i < std::min<std::int64_t>(lanes, tile.rows - at); ++i) {
                         bf16* const to = list.at(args.dq, tile.first + at + i) + d;
-                        if (d + lanes <= head_dim) simd::store(to, x[i]);
-                        else simd::store_part(to, x[i], head_dim - d);
+                        if (d + lanes <= head_dim)
+                            simd::store(to, x[i]);
+                        else
+                            simd::store_part(to, x[i], head_dim - d);
                     }
                 }
         }

@@ -1,7 +1,8 @@
 // kernels/attention_forward.h: a tile of queries against all its keys, on one thread, in float arithmetic.
 //
-// Blocks of keys lie at fixed places, and a block or a key that a query does not see changes none of its bits, so a query's
-// result depends on its own interval alone: not on the tile it is in, nor on how many queries were asked at once.
+// Blocks of keys lie at fixed places, and a block or a key that a query does not see changes none of its bits, so a
+// query's result depends on its own interval alone: not on the tile it is in, nor on how many queries were asked at
+// once.
 #pragma once
 
 #include <cmath>
@@ -17,12 +18,14 @@ constexpr std::int64_t most_tiles = 8;
 
 // Floats of workspace.
 constexpr std::int64_t forward_floats(std::int64_t head_dim) {
-    return tile_rows * (most_tiles * (2 * head_dim + 2) + key_block + 1) + round_up(head_dim, lanes) * (2 * key_block + lanes);
+    return tile_rows * (most_tiles * (2 * head_dim + 2) + key_block + 1) +
+           round_up(head_dim, lanes) * (2 * key_block + lanes);
 }
 
 // Scores become probabilities relative to the running maximum; `shrink` is what older sums must be multiplied by.
 template <bool masked>
-inline void soften(const Tile& tile, std::int64_t key, std::int64_t keys, float* s, float* max, float* sum, float* shrink) {
+inline void soften(const Tile& tile, std::int64_t key, std::int64_t keys, float* s, float* max, float* sum,
+                   float* shrink) {
     const Float none = simd::set(-std::numeric_limits<float>::infinity());
     for (int v = 0; v < tile.columns / lanes; ++v) {
         float* const column = s + v * lanes;
@@ -58,16 +61,18 @@ inline void soften(const Tile& tile, std::int64_t key, std::int64_t keys, float*
 
 // y and lse of a tile whose sums are complete. `rows`: [lanes][head_dim] of workspace.
 template <class T>
-void finish_tile(const AttentionForward<T>& args, const Rows& list, const Tile& tile, const float* y, const float* max, const float* sum,
-                 float* rows) {
+void finish_tile(const AttentionForward<T>& args, const Rows& list, const Tile& tile, const float* y, const float* max,
+                 const float* sum, float* rows) {
     const std::int64_t head_dim = list.head_dim, wide = round_up(head_dim, lanes);
     for (std::int64_t i = 0; i < tile.rows; ++i)
-        args.lse[list.head(tile.first + i) * list.tokens + list.token(tile.first + i)] = (max[i] + std::log2(sum[i])) * ln_2;
+        args.lse[list.head(tile.first + i) * list.tokens + list.token(tile.first + i)] =
+            (max[i] + std::log2(sum[i])) * ln_2;
     for (std::int64_t at = 0; at < tile.columns; at += lanes) {
         const Float divisor = simd::load(sum + at);
         for (std::int64_t d = 0; d < head_dim; d += lanes) {
             Float block[lanes];
-            for (int i = 0; i < lanes; ++i) block[i] = d + i < head_dim ? simd::load(y + (d + i) * tile_rows + at) / divisor : Float{};
+            for (int i = 0; i < lanes; ++i)
+                block[i] = d + i < head_dim ? simd::load(y + (d + i) * tile_rows + at) / divisor : Float{};
             pack::transpose(block);
             for (int i = 0; i < lanes; ++i) simd::store(rows + i * wide + d, block[i]);
         }
@@ -78,17 +83,18 @@ void finish_tile(const AttentionForward<T>& args, const Rows& list, const Tile& 
 
 // Tiles [first, first + count), count <= most_tiles.
 template <class T>
-void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64_t first, std::int64_t count, float* workspace) {
+void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64_t first, std::int64_t count,
+                   float* workspace) {
     const std::int64_t head_dim = list.head_dim, column = list.kv_head * head_dim, wide = round_up(head_dim, lanes);
-    float* const q = workspace;                                 // [tile][head_dim][tile_rows], scaled to base 2
-    float* const y = q + most_tiles * head_dim * tile_rows;     // [tile][head_dim][tile_rows]
-    float* const max = y + most_tiles * head_dim * tile_rows;   // [tile][tile_rows]
+    float* const q = workspace;                                // [tile][head_dim][tile_rows], scaled to base 2
+    float* const y = q + most_tiles * head_dim * tile_rows;    // [tile][head_dim][tile_rows]
+    float* const max = y + most_tiles * head_dim * tile_rows;  // [tile][tile_rows]
     float* const sum = max + most_tiles * tile_rows;
-    float* const s = sum + most_tiles * tile_rows;              // [key_block][tile_rows]
+    float* const s = sum + most_tiles * tile_rows;  // [key_block][tile_rows]
     float* const shrink = s + key_block * tile_rows;
-    float* const k_rows = shrink + tile_rows;                   // [key_block][wide]
+    float* const k_rows = shrink + tile_rows;  // [key_block][wide]
     float* const v_rows = k_rows + key_block * wide;
-    float* const y_rows = v_rows + key_block * wide;            // [lanes][wide]
+    float* const y_rows = v_rows + key_block * wide;  // [lanes][wide]
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
     for (std::int64_t t = 0; t < count; ++t) {
         const Tile tile(list, args.lo, first + t);
@@ -104,11 +110,17 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
         bool copied = true;
         if constexpr (std::is_same_v<T, float>) {
             copied = count > 1;  // a single tile reads each key once: where it lies
-            if (!copied) k = args.k.row(block_begin) + column, v = args.v.row(block_begin) + column, k_stride = args.k.stride(), v_stride = args.v.stride();
+            if (!copied)
+                k = args.k.row(block_begin) + column, v = args.v.row(block_begin) + column, k_stride = args.k.stride(),
+                v_stride = args.v.stride();
         }
         if (copied) {
-            rows_of<T>(block_end - block_begin, head_dim, [&](std::int64_t i) { return args.k.row(block_begin + i) + column; }, k_rows);
-            rows_of<T>(block_end - block_begin, head_dim, [&](std::int64_t i) { return args.v.row(block_begin + i) + column; }, v_rows);
+            rows_of<T>(
+                block_end - block_begin, head_dim, [&](std::int64_t i) { return args.k.row(block_begin + i) + column; },
+                k_rows);
+            rows_of<T>(
+                block_end - block_begin, head_dim, [&](std::int64_t i) { return args.v.row(block_begin + i) + column; },
+                v_rows);
         }
         for (std::int64_t t = 0; t < count; ++t) {
             const Tile tile(list, args.lo, first + t);
@@ -117,18 +129,34 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
             float* const tile_max = max + t * tile_rows;
             float* const tile_sum = sum + t * tile_rows;
             tile::product(tile::Order::rows, keys, tile.columns,
-                          {.a = k + (key - block_begin) * k_stride, .a_stride = k_stride, .b = q + t * head_dim * tile_rows,
-                           .b_stride = tile_rows, .b_panel = tile::panel, .c = s, .c_stride = tile_rows, .k = head_dim});
-            if (tile.all_see(key, key + keys)) soften<false>(tile, key, keys, s, tile_max, tile_sum, shrink);
-            else soften<true>(tile, key, keys, s, tile_max, tile_sum, shrink);
+                          {.a = k + (key - block_begin) * k_stride,
+                           .a_stride = k_stride,
+                           .b = q + t * head_dim * tile_rows,
+                           .b_stride = tile_rows,
+                           .b_panel = tile::panel,
+                           .c = s,
+                           .c_stride = tile_rows,
+                           .k = head_dim});
+            if (tile.all_see(key, key + keys))
+                soften<false>(tile, key, keys, s, tile_max, tile_sum, shrink);
+            else
+                soften<true>(tile, key, keys, s, tile_max, tile_sum, shrink);
             tile::product(tile::Order::columns, head_dim, tile.columns,
-                          {.a = v + (key - block_begin) * v_stride, .a_stride = v_stride, .b = s, .b_stride = tile_rows,
-                           .b_panel = tile::panel, .c = y + t * head_dim * tile_rows, .c_stride = tile_rows, .k = keys,
-                           .finish = block <= tile.begin ? tile::Finish::store : tile::Finish::scale_add, .scale = shrink});
+                          {.a = v + (key - block_begin) * v_stride,
+                           .a_stride = v_stride,
+                           .b = s,
+                           .b_stride = tile_rows,
+                           .b_panel = tile::panel,
+                           .c = y + t * head_dim * tile_rows,
+                           .c_stride = tile_rows,
+                           .k = keys,
+                           .finish = block <= tile.begin ? tile::Finish::store : tile::Finish::scale_add,
+                           .scale = shrink});
         }
     }
     for (std::int64_t t = 0; t < count; ++t)
-        finish_tile(args, list, Tile(list, args.lo, first + t), y + t * head_dim * tile_rows, max + t * tile_rows, sum + t * tile_rows, y_rows);
+        finish_tile(args, list, Tile(list, args.lo, first + t), y + t * head_dim * tile_rows, max + t * tile_rows,
+                    sum + t * tile_rows, y_rows);
 }
 
 }  // namespace keel::attention

@@ -1,4 +1,5 @@
-// kernels/attention_tile.h: what the CPU's forward and backward share: which rows a tile holds, how they are gathered, 2^x.
+// kernels/attention_tile.h: what the CPU's forward and backward share: which rows a tile holds, how they are gathered,
+// 2^x.
 //
 // Heads of a group read the same keys, so the queries of a kv head are one list of rows: row r is query r / group of
 // head r % group of the group. A tile is 32 rows, and a query is a lane: scores stand transposed, [key][row], so that
@@ -33,12 +34,15 @@ struct Rows {
     std::int64_t token(std::int64_t row) const { return group == 1 ? row : row / group; }
     std::int64_t head(std::int64_t row) const { return group == 1 ? kv_head : kv_head * group + row % group; }
     std::int64_t last_key(std::int64_t row) const { return query_offset + token(row); }
-    template <class T> T* at(const View<T>& x, std::int64_t row) const { return x.row(token(row)) + head(row) * head_dim; }
+    template <class T>
+    T* at(const View<T>& x, std::int64_t row) const {
+        return x.row(token(row)) + head(row) * head_dim;
+    }
 };
 
 // The rows of a tile and the keys they see. Lanes without a row see nothing.
 struct Tile {
-    std::int64_t first, rows, columns;          // columns: rows rounded up to whole vectors
+    std::int64_t first, rows, columns;            // columns: rows rounded up to whole vectors
     std::int64_t begin, end, all_begin, all_end;  // keys that some row sees, keys that every row sees
     alignas(64) std::int32_t lo[tile_rows], hi[tile_rows];
 
@@ -89,24 +93,30 @@ void columns_of(const Rows& list, const View<const T>& x, const Tile& tile, floa
         if (whole == list.head_dim) continue;
         for (int i = 0; i < lanes; ++i) block[i] = simd::load_part(row[i] + whole, list.head_dim - whole) * keep[i];
         pack::transpose(block);
-        for (std::int64_t i = 0; i < list.head_dim - whole; ++i) simd::store(out + (whole + i) * tile_rows + v, block[i]);
+        for (std::int64_t i = 0; i < list.head_dim - whole; ++i)
+            simd::store(out + (whole + i) * tile_rows + v, block[i]);
     }
 }
 
 // out[i] = float(row i of x), `count` rows of `width` elements, zero from there to the next whole vector.
-template <class T, class Row> void rows_of(std::int64_t count, std::int64_t width, Row row, float* out) {
+template <class T, class Row>
+void rows_of(std::int64_t count, std::int64_t width, Row row, float* out) {
     const std::int64_t stride = round_up(width, lanes);
     for (std::int64_t i = 0; i < count; ++i) {
         const T* in = row(i);
         for (std::int64_t d = 0; d < stride; d += lanes)
-            simd::store(out + i * stride + d, d + lanes <= width ? simd::load(in + d) : simd::load_part(in + d, width - d));
+            simd::store(out + i * stride + d,
+                        d + lanes <= width ? simd::load(in + d) : simd::load_part(in + d, width - d));
     }
 }
 
-template <class T> void store_row(T* out, const float* in, std::int64_t count) {
+template <class T>
+void store_row(T* out, const float* in, std::int64_t count) {
     for (std::int64_t d = 0; d < count; d += lanes) {
-        if (d + lanes <= count) simd::store(out + d, simd::load(in + d));
-        else simd::store_part(out + d, simd::load(in + d), count - d);
+        if (d + lanes <= count)
+            simd::store(out + d, simd::load(in + d));
+        else
+            simd::store_part(out + d, simd::load(in + d), count - d);
     }
 }
 

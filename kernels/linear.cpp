@@ -8,11 +8,13 @@
 namespace keel {
 namespace {
 
-template <class T> void check_matrix(const char* what, const View<T>& v) {
+template <class T>
+void check_matrix(const char* what, const View<T>& v) {
     if (v.rank() != 2) fail(what, " is ", v.shape(), ", but must be a matrix");
 }
 
-template <class T, class Y> void check(const LinearForward<T, Y>& a) {
+template <class T, class Y>
+void check(const LinearForward<T, Y>& a) {
     check_matrix("linear_forward: x", a.x);
     check_matrix("linear_forward: w", a.w);
     expect_contiguous("linear_forward: w", a.w);
@@ -26,7 +28,8 @@ template <class T, class Y> void check(const LinearForward<T, Y>& a) {
     }
 }
 
-template <class T> void check(const LinearDgrad<T>& a) {
+template <class T>
+void check(const LinearDgrad<T>& a) {
     check_matrix("linear_dgrad: dy", a.dy);
     check_matrix("linear_dgrad: w", a.w);
     expect_contiguous("linear_dgrad: w", a.w);
@@ -36,7 +39,8 @@ template <class T> void check(const LinearDgrad<T>& a) {
     expect_shape("linear_dgrad: dx", a.dx, {tokens, a.w.dim(1)});
 }
 
-template <class T> void check(const LinearWgrad<T>& a) {
+template <class T>
+void check(const LinearWgrad<T>& a) {
     check_matrix("linear_wgrad: dy", a.dy);
     check_matrix("linear_wgrad: x", a.x);
     if (a.x.dim(0) != a.dy.dim(0))
@@ -45,31 +49,60 @@ template <class T> void check(const LinearWgrad<T>& a) {
     expect_contiguous("linear_wgrad: dw", a.dw);
 }
 
-template <class T> MatmulOperand<T> plain(const View<const T>& v) { return {v.data(), v.stride(), 1}; }
-template <class T> MatmulOperand<T> transposed(const View<const T>& v) { return {v.data(), 1, v.stride()}; }
+template <class T>
+MatmulOperand<T> plain(const View<const T>& v) {
+    return {v.data(), v.stride(), 1};
+}
+template <class T>
+MatmulOperand<T> transposed(const View<const T>& v) {
+    return {v.data(), 1, v.stride()};
+}
 
 }  // namespace
 
-template <class T, class Y> void linear_forward(Stream& stream, const LinearForward<T, Y>& a) {
+template <class T, class Y>
+void linear_forward(Stream& stream, const LinearForward<T, Y>& a) {
     check(a);
-    matmul<T, Y>(stream, {.c = a.y.data(), .c_stride = a.y.stride(), .a = plain(a.x), .b = transposed(a.w), .m = a.x.dim(0),
-                          .n = a.w.dim(0), .k = a.x.dim(1), .accumulate = false, .bias = a.bias ? a.bias->data() : nullptr});
+    matmul<T, Y>(stream, {.c = a.y.data(),
+                          .c_stride = a.y.stride(),
+                          .a = plain(a.x),
+                          .b = transposed(a.w),
+                          .m = a.x.dim(0),
+                          .n = a.w.dim(0),
+                          .k = a.x.dim(1),
+                          .accumulate = false,
+                          .bias = a.bias ? a.bias->data() : nullptr});
 }
 
-template <class T> void linear_dgrad(Stream& stream, const LinearDgrad<T>& a) {
+template <class T>
+void linear_dgrad(Stream& stream, const LinearDgrad<T>& a) {
     check(a);
-    matmul<T, T>(stream, {.c = a.dx.data(), .c_stride = a.dx.stride(), .a = plain(a.dy), .b = plain(a.w), .m = a.dy.dim(0),
-                          .n = a.w.dim(1), .k = a.dy.dim(1), .accumulate = a.accumulate});
+    matmul<T, T>(stream, {.c = a.dx.data(),
+                          .c_stride = a.dx.stride(),
+                          .a = plain(a.dy),
+                          .b = plain(a.w),
+                          .m = a.dy.dim(0),
+                          .n = a.w.dim(1),
+                          .k = a.dy.dim(1),
+                          .accumulate = a.accumulate});
 }
 
-template <class T> void linear_wgrad(Stream& stream, const LinearWgrad<T>& a) {
+template <class T>
+void linear_wgrad(Stream& stream, const LinearWgrad<T>& a) {
     check(a);
-    matmul<T, float>(stream, {.c = a.dw.data(), .c_stride = a.dw.stride(), .a = transposed(a.dy), .b = plain(a.x),
-                              .m = a.dy.dim(1), .n = a.x.dim(1), .k = a.dy.dim(0), .accumulate = true});
+    matmul<T, float>(stream, {.c = a.dw.data(),
+                              .c_stride = a.dw.stride(),
+                              .a = transposed(a.dy),
+                              .b = plain(a.x),
+                              .m = a.dy.dim(1),
+                              .n = a.x.dim(1),
+                              .k = a.dy.dim(0),
+                              .accumulate = true});
 }
 
 // A tile owns some columns and adds their tokens in order, in blocks that keep a partial sum short.
-template <class T> void bias_grad(Stream& stream, const BiasGrad<T>& a) {
+template <class T>
+void bias_grad(Stream& stream, const BiasGrad<T>& a) {
     check_matrix("bias_grad: dy", a.dy);
     const std::int64_t tokens = a.dy.dim(0), out = a.dy.dim(1);
     expect_shape("bias_grad: dbias", a.dbias, {out});
@@ -88,8 +121,10 @@ template <class T> void bias_grad(Stream& stream, const BiasGrad<T>& a) {
                 total += sum;
             }
             float* const to = a.dbias.data() + column;
-            if (whole) simd::store(to, simd::load(to) + total);
-            else simd::store_part(to, simd::load_part(to, here) + total, here);
+            if (whole)
+                simd::store(to, simd::load(to) + total);
+            else
+                simd::store_part(to, simd::load_part(to, here) + total, here);
         }
     });
 }

@@ -9,20 +9,24 @@
 namespace keel {
 namespace {
 
-template <class T> void check_operand(const char* name, const MatmulOperand<T>& x) {
+template <class T>
+void check_operand(const char* name, const MatmulOperand<T>& x) {
     if (x.row_stride != 1 && x.col_stride != 1)
         fail("matmul: ", name, " has strides ", x.row_stride, " and ", x.col_stride, "; one of them must be 1");
 }
 
-template <class T, class C> void check(const Matmul<T, C>& p) {
-    if (p.m < 0 || p.n < 0 || p.k < 0) fail("matmul: m, n, k are ", p.m, ", ", p.n, ", ", p.k, "; none may be negative");
+template <class T, class C>
+void check(const Matmul<T, C>& p) {
+    if (p.m < 0 || p.n < 0 || p.k < 0)
+        fail("matmul: m, n, k are ", p.m, ", ", p.n, ", ", p.k, "; none may be negative");
     check_operand("a", p.a);
     check_operand("b", p.b);
     if (p.c_stride < p.n) fail("matmul: rows of c are ", p.c_stride, " elements apart, but hold ", p.n);
 }
 
 // What is left of the product when there is nothing to sum.
-template <class T, class C> void without_k(const Matmul<T, C>& p) {
+template <class T, class C>
+void without_k(const Matmul<T, C>& p) {
     for (std::int64_t r = 0; r < p.m; ++r)
         for (std::int64_t i = 0; i < p.n; ++i) {
             const float c = p.accumulate ? static_cast<float>(p.c[r * p.c_stride + i]) : 0.0f;
@@ -44,35 +48,43 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
     if (plan.packing != gemm::Packing::b) {
         const Packed a{shared, 0, 0, p.k};
         if (plan.packing == gemm::Packing::a)
-            stream.parallel(blocks.count(), [&](std::int64_t i, int) { Path::pack_a(p.a, p.m, blocks.begin(i), blocks.size(i), shared); });
+            stream.parallel(blocks.count(), [&](std::int64_t i, int) {
+                Path::pack_a(p.a, p.m, blocks.begin(i), blocks.size(i), shared);
+            });
         stream.parallel(rows.pieces * ceil_div(p.n, plan.columns), [&](std::int64_t i, int thread) {
             const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
-            Path::on_own_b(p, {row(r), row(r + 1) - row(r), column, std::min(plan.columns, p.n - column), 0, blocks.count(), 0},
-                           plan.packing == gemm::Packing::a ? &a : nullptr, stream.workspace(thread));
+            Path::on_own_b(
+                p, {row(r), row(r + 1) - row(r), column, std::min(plan.columns, p.n - column), 0, blocks.count(), 0},
+                plan.packing == gemm::Packing::a ? &a : nullptr, stream.workspace(thread));
         });
         return;
     }
     for (std::int64_t first = 0; first < p.n; first += plan.packed_columns)
         for (std::int64_t block = 0; block < blocks.count(); block += plan.packed_blocks) {
-            const std::int64_t width = std::min(plan.packed_columns, p.n - first), here = std::min(plan.packed_blocks, blocks.count() - block);
-            const std::int64_t k0 = blocks.begin(block), k = gemm::round_up(blocks.begin(block + here) - k0, limits.k_unit);
+            const std::int64_t width = std::min(plan.packed_columns, p.n - first),
+                               here = std::min(plan.packed_blocks, blocks.count() - block);
+            const std::int64_t k0 = blocks.begin(block),
+                               k = gemm::round_up(blocks.begin(block + here) - k0, limits.k_unit);
             const Packed b{shared, first, k0, k};
             stream.parallel(ceil_div(width, limits.panel) * here, [&](std::int64_t i, int) {
                 const std::int64_t column = i / here * limits.panel, at = block + i % here;
-                Path::pack_b(p.b, blocks.begin(at), blocks.size(at), first + column, std::min(width - column, limits.panel),
+                Path::pack_b(p.b, blocks.begin(at), blocks.size(at), first + column,
+                             std::min(width - column, limits.panel),
                              shared + column * k + (blocks.begin(at) - k0) * limits.panel);
             });
             stream.parallel(rows.pieces * ceil_div(width, plan.columns), [&](std::int64_t i, int thread) {
                 const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
-                Path::on_packed_b(p, {row(r), row(r + 1) - row(r), first + column, std::min(plan.columns, width - column), block, here,
-                                      row((r + stream.threads()) % rows.pieces)},
+                Path::on_packed_b(p,
+                                  {row(r), row(r + 1) - row(r), first + column, std::min(plan.columns, width - column),
+                                   block, here, row((r + stream.threads()) % rows.pieces)},
                                   b, stream.workspace(thread));
             });
         }
 }
 
 // A bf16 result whose k is worked in pieces: the pieces meet in float, and are rounded once.
-template <class Path, class T> void multiply_in_pieces(Stream& stream, const Matmul<T, bf16>& p) {
+template <class Path, class T>
+void multiply_in_pieces(Stream& stream, const Matmul<T, bf16>& p) {
     float* const sums = reinterpret_cast<float*>(stream.shared_workspace());
     const std::int64_t half = stream.shared_bytes() / 128 * 64, columns = std::min<std::int64_t>(p.n, 1024);
     const std::int64_t most_rows = std::min(p.m, half / 4 / columns);
@@ -80,46 +92,68 @@ template <class Path, class T> void multiply_in_pieces(Stream& stream, const Mat
         for (std::int64_t row = 0; row < p.m; row += most_rows) {
             const std::int64_t rows = std::min(most_rows, p.m - row), width = std::min(columns, p.n - column);
             bf16* const out = p.c + row * p.c_stride + column;
-            const auto each_row = [&](auto body) { stream.parallel(rows, [&](std::int64_t r, int) { body(sums + r * width, out + r * p.c_stride); }); };
+            const auto each_row = [&](auto body) {
+                stream.parallel(rows, [&](std::int64_t r, int) { body(sums + r * width, out + r * p.c_stride); });
+            };
             if (p.accumulate)
-                each_row([&](float* sum, const bf16* c) { for (std::int64_t i = 0; i < width; ++i) sum[i] = static_cast<float>(c[i]); });
+                each_row([&](float* sum, const bf16* c) {
+                    for (std::int64_t i = 0; i < width; ++i) sum[i] = static_cast<float>(c[i]);
+                });
             MatmulOperand<T> a = p.a, b = p.b;
             a.data += row * a.row_stride, b.data += column * b.col_stride;
-            multiply<Path, T, float>(stream, {.c = sums, .c_stride = width, .a = a, .b = b, .m = rows, .n = width, .k = p.k,
-                                              .accumulate = p.accumulate, .bias = p.bias ? p.bias + column : nullptr},
+            multiply<Path, T, float>(stream,
+                                     {.c = sums,
+                                      .c_stride = width,
+                                      .a = a,
+                                      .b = b,
+                                      .m = rows,
+                                      .n = width,
+                                      .k = p.k,
+                                      .accumulate = p.accumulate,
+                                      .bias = p.bias ? p.bias + column : nullptr},
                                      reinterpret_cast<typename Path::Element*>(stream.shared_workspace() + half),
                                      half / static_cast<std::int64_t>(sizeof(typename Path::Element)));
-            each_row([&](const float* sum, bf16* c) { for (std::int64_t i = 0; i < width; ++i) c[i] = bf16(sum[i]); });
+            each_row([&](const float* sum, bf16* c) {
+                for (std::int64_t i = 0; i < width; ++i) c[i] = bf16(sum[i]);
+            });
         }
 }
 
-template <class Path, class T, class C> void multiply(Stream& stream, const Matmul<T, C>& p) {
+template <class Path, class T, class C>
+void multiply(Stream& stream, const Matmul<T, C>& p) {
     using Element = typename Path::Element;
     const std::int64_t room = stream.shared_bytes() / static_cast<std::int64_t>(sizeof(Element));
     if constexpr (std::is_same_v<C, bf16>)
-        if (gemm::Plan(p.m, p.n, p.k, room, Path::limits).splits_k({p.k, Path::limits})) return multiply_in_pieces<Path>(stream, p);
+        if (gemm::Plan(p.m, p.n, p.k, room, Path::limits).splits_k({p.k, Path::limits}))
+            return multiply_in_pieces<Path>(stream, p);
     multiply<Path>(stream, p, reinterpret_cast<Element*>(stream.shared_workspace()), room);
 }
 
-template <class Path, class T, class C> void multiply_alone(const Matmul<T, C>& p, std::byte* workspace) {
+template <class Path, class T, class C>
+void multiply_alone(const Matmul<T, C>& p, std::byte* workspace) {
     constexpr gemm::Limits limits = Path::limits;
     const std::int64_t blocks = gemm::Blocks(p.k, limits).count();
     for (std::int64_t column = 0; column < p.n; column += limits.tile_columns)
         for (std::int64_t row = 0; row < p.m; row += limits.tile_rows)
-            Path::on_own_b(p, {row, std::min(p.m - row, limits.tile_rows), column, std::min(p.n - column, limits.tile_columns), 0, blocks, row},
+            Path::on_own_b(p,
+                           {row, std::min(p.m - row, limits.tile_rows), column,
+                            std::min(p.n - column, limits.tile_columns), 0, blocks, row},
                            nullptr, workspace);
 }
 
 }  // namespace
 
-template <class T, class C> void matmul(Stream& stream, const Matmul<T, C>& p) {
+template <class T, class C>
+void matmul(Stream& stream, const Matmul<T, C>& p) {
     check(p);
     if (p.m == 0 || p.n == 0) return;
     if (p.k == 0) return without_k(p);
     if (stream.workspace_bytes() < matmul_workspace_bytes)
-        fail("matmul: the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ", matmul_workspace_bytes);
+        fail("matmul: the stream has ", stream.workspace_bytes(), " bytes of workspace a thread; give it ",
+             matmul_workspace_bytes);
     if (stream.shared_bytes() < matmul_workspace_bytes)
-        fail("matmul: the stream has ", stream.shared_bytes(), " bytes of shared workspace; give it ", matmul_workspace_bytes);
+        fail("matmul: the stream has ", stream.shared_bytes(), " bytes of shared workspace; give it ",
+             matmul_workspace_bytes);
 #if KEEL_AMX
     if constexpr (std::is_same_v<T, bf16>)
         if (amx::available()) return multiply<gemm::AmxPath>(stream, p);
@@ -127,7 +161,8 @@ template <class T, class C> void matmul(Stream& stream, const Matmul<T, C>& p) {
     multiply<gemm::FloatPath>(stream, p);
 }
 
-template <class T, class C> void matmul_serial(const Matmul<T, C>& p, std::byte* workspace) {
+template <class T, class C>
+void matmul_serial(const Matmul<T, C>& p, std::byte* workspace) {
     check(p);
     if (p.k == 0) return without_k(p);
 #if KEEL_AMX
@@ -137,7 +172,8 @@ template <class T, class C> void matmul_serial(const Matmul<T, C>& p, std::byte*
     multiply_alone<gemm::FloatPath>(p, workspace);
 }
 
-template <class T> const char* matmul_isa() {
+template <class T>
+const char* matmul_isa() {
 #if KEEL_AMX
     if (std::is_same_v<T, bf16> && amx::available()) return "amx-bf16";
 #endif

@@ -1,8 +1,10 @@
-// kernels/matmul_pack.h: operands of a CPU product copied into the order the register tile reads them, converted to float.
+// kernels/matmul_pack.h: operands of a CPU product copied into the order the register tile reads them, converted to
+// float.
 //
-// B becomes panels of `tile::panel` columns, k after k, the missing columns of the last one zero. A becomes slivers of at most
-// tile::max_rows rows: k-contiguous where A's rows are contiguous, row-contiguous where its columns are, so that neither
-// needs a transposition. Only a k-contiguous B does (a forward's weight), and that one goes through registers.
+// B becomes panels of `tile::panel` columns, k after k, the missing columns of the last one zero. A becomes slivers of
+// at most tile::max_rows rows: k-contiguous where A's rows are contiguous, row-contiguous where its columns are, so
+// that neither needs a transposition. Only a k-contiguous B does (a forward's weight), and that one goes through
+// registers.
 #pragma once
 
 #include "kernels/matmul.h"
@@ -62,7 +64,8 @@ void transposed(const T* in, std::int64_t in_stride, std::int64_t rows, std::int
 
 // One panel of B: rows [k0, k0 + k), columns [column, column + columns), columns <= tile::panel.
 template <class T>
-void panel_of_b(const MatmulOperand<T>& b, std::int64_t k0, std::int64_t k, std::int64_t column, std::int64_t columns, float* out) {
+void panel_of_b(const MatmulOperand<T>& b, std::int64_t k0, std::int64_t k, std::int64_t column, std::int64_t columns,
+                float* out) {
     const T* in = b.data + k0 * b.row_stride + column * b.col_stride;
     if (b.col_stride == 1) {
         for (std::int64_t i = 0; i < k; ++i, in += b.row_stride, out += tile::panel) {
@@ -84,11 +87,11 @@ void panel_of_b(const MatmulOperand<T>& b, std::int64_t k0, std::int64_t k, std:
 constexpr std::int64_t sliver_rows = (tile::max_rows + simd::width - 1) / simd::width * simd::width;
 constexpr std::int64_t sliver_floats(std::int64_t k) { return sliver_rows * k; }
 
-// `cut.total` rows of A from `row` on, k columns from k0 on, in slivers. `m` is A's own number of rows: up to there a whole
-// vector may be read.
+// `cut.total` rows of A from `row` on, k columns from k0 on, in slivers. `m` is A's own number of rows: up to there a
+// whole vector may be read.
 template <class T>
-void slivers_of_a(const MatmulOperand<T>& a, std::int64_t m, std::int64_t row, const tile::Cut& cut, std::int64_t k0, std::int64_t k,
-                  float* out) {
+void slivers_of_a(const MatmulOperand<T>& a, std::int64_t m, std::int64_t row, const tile::Cut& cut, std::int64_t k0,
+                  std::int64_t k, float* out) {
     const T* in = a.data + row * a.row_stride + k0 * a.col_stride;
     if (a.col_stride == 1) {
         for (std::int64_t s = 0; s < cut.pieces; ++s, out += sliver_floats(k)) {
@@ -108,8 +111,8 @@ void slivers_of_a(const MatmulOperand<T>& a, std::int64_t m, std::int64_t row, c
             float* const to = out + s * sliver_floats(k) + i * sliver_rows;
             for (std::int64_t r = 0; r < sliver_rows; r += simd::width)
                 simd::store(to + r, row + first + r + simd::width <= m ? simd::load(in + first + r)
-                                    : row + first + r < m              ? simd::load_part(in + first + r, m - row - first - r)
-                                                                       : simd::Float{});
+                                    : row + first + r < m ? simd::load_part(in + first + r, m - row - first - r)
+                                                          : simd::Float{});
         }
 }
 

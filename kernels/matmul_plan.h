@@ -1,7 +1,7 @@
 // kernels/matmul_plan.h: how the CPU cuts a product: blocks of k, tiles of C, and which operand is packed before.
 //
-// Everything follows from the shape alone. Blocks of k are part of a result's meaning (each is one chain from zero, and they
-// are added in order); tiles and pieces are not.
+// Everything follows from the shape alone. Blocks of k are part of a result's meaning (each is one chain from zero, and
+// they are added in order); tiles and pieces are not.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,19 @@ constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n +
 
 // What a kernel asks of the cut.
 struct Limits {
-    std::int64_t k_block, k_unit;            // a block of k at most, and the steps it is worked in
-    std::int64_t row_unit, panel;            // rows and columns worked at once
-    std::int64_t tile_rows, tile_columns;    // of a tile at most, where its task packs B for itself
-    std::int64_t shared_rows;                // and where B is packed already: small, to be many
-    bool packs_a;                            // may pack A once, if it is the small operand
+    std::int64_t k_block, k_unit;          // a block of k at most, and the steps it is worked in
+    std::int64_t row_unit, panel;          // rows and columns worked at once
+    std::int64_t tile_rows, tile_columns;  // of a tile at most, where its task packs B for itself
+    std::int64_t shared_rows;              // and where B is packed already: small, to be many
+    bool packs_a;                          // may pack A once, if it is the small operand
 };
 
 // The sum over k in even blocks.
 struct Blocks {
     std::int64_t k, unit;
     tile::Cut units;
-    Blocks(std::int64_t k_, const Limits& l) : k(k_), unit(l.k_unit), units(ceil_div(k_, l.k_unit), l.k_block / l.k_unit) {}
+    Blocks(std::int64_t k_, const Limits& l)
+        : k(k_), unit(l.k_unit), units(ceil_div(k_, l.k_unit), l.k_block / l.k_unit) {}
     std::int64_t count() const { return units.pieces; }
     std::int64_t begin(std::int64_t i) const { return std::min(k, units.begin(i) * unit); }
     std::int64_t size(std::int64_t i) const { return begin(i + 1) - begin(i); }
@@ -46,12 +47,15 @@ struct Plan {
 
     // `shared` elements hold what is packed for all.
     Plan(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t shared, const Limits& l) {
-        constexpr std::int64_t enough = 10;      // tiles, so that a busy neighbour delays one of many
+        constexpr std::int64_t enough = 10;  // tiles, so that a busy neighbour delays one of many
         const Blocks blocks(k, l);
-        const std::int64_t deep = round_up(k, l.k_unit), block = round_up(ceil_div(k, blocks.count()), l.k_unit), wide = round_up(n, l.panel);
+        const std::int64_t deep = round_up(k, l.k_unit), block = round_up(ceil_div(k, blocks.count()), l.k_unit),
+                           wide = round_up(n, l.panel);
         const bool few = m <= (l.packs_a ? l.shared_rows : l.row_unit);
         const std::int64_t a_size = (m / l.row_unit + 1) * round_up(l.row_unit, tile::lanes) * deep;
-        packing = l.packs_a && m <= l.tile_rows && n >= 4 * m && a_size <= shared ? Packing::a : few ? Packing::none : Packing::b;
+        packing = l.packs_a && m <= l.tile_rows && n >= 4 * m && a_size <= shared ? Packing::a
+                  : few                                                           ? Packing::none
+                                                                                  : Packing::b;
         packed_columns = std::min(wide, shared / deep / l.panel * l.panel);
         packed_blocks = blocks.count();
         if (packed_columns < std::min(wide, 2 * l.tile_columns)) {
@@ -62,14 +66,19 @@ struct Plan {
         rows = std::min(round_up(m, l.row_unit), packing == Packing::b ? l.shared_rows : l.tile_rows);
         columns = width;
         // Even pieces: a narrow last one would read its rows of A for little.
-        for (std::int64_t pieces = 1; columns > l.tile_columns; ++pieces) columns = round_up(ceil_div(width, pieces), l.panel);
-        // Fewer rows read B more often from the second cache, fewer columns copy A more often: rows go first, to a point.
+        for (std::int64_t pieces = 1; columns > l.tile_columns; ++pieces)
+            columns = round_up(ceil_div(width, pieces), l.panel);
+        // Fewer rows read B more often from the second cache, fewer columns copy A more often: rows go first, to a
+        // point.
         const auto shorter = [&](std::int64_t least) { return packing == Packing::b && rows > least * l.row_unit; };
         const auto narrower = [&](std::int64_t least) { return columns > least * l.panel; };
         while (ceil_div(m, rows) * ceil_div(width, columns) < enough) {
-            if (shorter(4) || (!narrower(8) && shorter(2))) rows -= l.row_unit;
-            else if (narrower(2)) columns = round_up(columns / 2, l.panel);
-            else break;
+            if (shorter(4) || (!narrower(8) && shorter(2)))
+                rows -= l.row_unit;
+            else if (narrower(2))
+                columns = round_up(columns / 2, l.panel);
+            else
+                break;
         }
     }
     bool splits_k(const Blocks& blocks) const { return packing == Packing::b && packed_blocks < blocks.count(); }
@@ -78,13 +87,14 @@ struct Plan {
 // One task: a tile of C over some blocks of k.
 struct Area {
     std::int64_t row, rows, column, columns;
-    std::int64_t block, blocks;               // not all of them only where C is float
-    std::int64_t next_row;                    // where this thread is likely to go on; a guess, for the cache
+    std::int64_t block, blocks;  // not all of them only where C is float
+    std::int64_t next_row;       // where this thread is likely to go on; a guess, for the cache
 };
 
-// An operand packed for all threads, for k0 … k0 + k. Of B: panels, the first at column `first`, each [k][panel]. Of A: blocks
-// of k, each the slivers of all its rows.
-template <class E> struct Packed {
+// An operand packed for all threads, for k0 … k0 + k. Of B: panels, the first at column `first`, each [k][panel]. Of A:
+// blocks of k, each the slivers of all its rows.
+template <class E>
+struct Packed {
     const E* data;
     std::int64_t first, k0, k;
 };

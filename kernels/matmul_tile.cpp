@@ -8,7 +8,8 @@ namespace {
 
 using simd::Float;
 
-template <int rows, int vectors> [[gnu::always_inline]] inline void finish(const Product& p, const Float (&sum)[rows][vectors]) {
+template <int rows, int vectors>
+[[gnu::always_inline]] inline void finish(const Product& p, const Float (&sum)[rows][vectors]) {
     const auto each = [&](auto value) {
 #pragma GCC unroll 14
         for (int r = 0; r < rows; ++r)
@@ -16,12 +17,16 @@ template <int rows, int vectors> [[gnu::always_inline]] inline void finish(const
             for (int v = 0; v < vectors; ++v) simd::store(p.c + r * p.c_stride + v * lanes, value(r, v));
     };
     const auto c = [&](int r, int v) { return simd::load(p.c + r * p.c_stride + v * lanes); };
-    if (p.finish == Finish::store) each([&](int r, int v) { return sum[r][v]; });
-    else if (p.finish == Finish::add) each([&](int r, int v) { return c(r, v) + sum[r][v]; });
-    else each([&](int r, int v) { return c(r, v) * simd::load(p.scale + v * lanes) + sum[r][v]; });
+    if (p.finish == Finish::store)
+        each([&](int r, int v) { return sum[r][v]; });
+    else if (p.finish == Finish::add)
+        each([&](int r, int v) { return c(r, v) + sum[r][v]; });
+    else
+        each([&](int r, int v) { return c(r, v) * simd::load(p.scale + v * lanes) + sum[r][v]; });
 }
 
-template <int rows, int vectors, Order order> void kernel(const Product& p) {
+template <int rows, int vectors, Order order>
+void kernel(const Product& p) {
     Float sum[rows][vectors] = {};
     // Rows of A hang on every third pointer (base, base + stride, base + 2 * stride are single x86 addresses), which
     // leaves the accumulators their registers and the loop its counters.
@@ -36,7 +41,8 @@ template <int rows, int vectors, Order order> void kernel(const Product& p) {
         for (int v = 0; v < vectors; ++v) y[v] = simd::load(b + v * lanes);
 #pragma GCC unroll 14
         for (int r = 0; r < rows; ++r) {
-            const Float x = simd::set(order == Order::rows ? a[order == Order::rows ? r / 3 : 0][(r % 3) * a_stride] : a[0][r]);
+            const Float x =
+                simd::set(order == Order::rows ? a[order == Order::rows ? r / 3 : 0][(r % 3) * a_stride] : a[0][r]);
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; ++v) sum[r][v] += x * y[v];
         }
@@ -72,7 +78,8 @@ template <int rows, int vectors, Order order> void kernel(const Product& p) {
     finish(p, sum);
 }
 
-template <Order order, int... row> constexpr std::array<Kernels, sizeof...(row)> table(std::integer_sequence<int, row...>) {
+template <Order order, int... row>
+constexpr std::array<Kernels, sizeof...(row)> table(std::integer_sequence<int, row...>) {
     return {Kernels{kernel<row + 1, 1, order>, kernel<row + 1, 2, order>}...};
 }
 constexpr auto by_rows = table<Order::rows>(std::make_integer_sequence<int, max_rows>{});
@@ -80,7 +87,9 @@ constexpr auto by_columns = table<Order::columns>(std::make_integer_sequence<int
 
 }  // namespace
 
-Kernels kernels(Order order, std::int64_t rows) { return (order == Order::rows ? by_rows : by_columns)[static_cast<std::size_t>(rows - 1)]; }
+Kernels kernels(Order order, std::int64_t rows) {
+    return (order == Order::rows ? by_rows : by_columns)[static_cast<std::size_t>(rows - 1)];
+}
 
 void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args) {
     const Cut cut(rows, max_rows);

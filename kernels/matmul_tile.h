@@ -1,9 +1,9 @@
 // kernels/matmul_tile.h: the register-blocked heart of every CPU product in float, C = A B on up to 14 x 2 vectors.
 //
 // C is a tile of `rows` rows by one or two vectors; each of its elements is one chain of fused multiply-adds over k,
-// started from zero, whatever the shape of the tile. A is read an element at a time and spread over the lanes, so it may
-// lie in memory either way round and needs no packing; B is read a vector at a time, k after k.
-// What breaks it: reading past a row of B (columns are whole vectors), and sums that depend on the tile's shape.
+// started from zero, whatever the shape of the tile. A is read an element at a time and spread over the lanes, so it
+// may lie in memory either way round and needs no packing; B is read a vector at a time, k after k. What breaks it:
+// reading past a row of B (columns are whole vectors), and sums that depend on the tile's shape.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ constexpr int max_rows = 6;
 constexpr int lanes = simd::width;
 constexpr int panel = 2 * lanes;  // columns of a full tile
 
-enum class Order { rows, columns };               // element (r, k) of A is a[r * stride + k], or a[k * stride + r]
-enum class Finish { store, add, scale_add };      // c = sum, c + sum, c * scale[column] + sum
+enum class Order { rows, columns };           // element (r, k) of A is a[r * stride + k], or a[k * stride + r]
+enum class Finish { store, add, scale_add };  // c = sum, c + sum, c * scale[column] + sum
 
 struct Product {
     const float* a;
     std::int64_t a_stride;
-    const float* b;               // [k][columns], rows b_stride apart
+    const float* b;  // [k][columns], rows b_stride apart
     std::int64_t b_stride;
-    std::int64_t b_panel;         // from one panel of B to the next; `panel` where B is a plain matrix
+    std::int64_t b_panel;  // from one panel of B to the next; `panel` where B is a plain matrix
     float* c;
     std::int64_t c_stride;
     std::int64_t k;
     Finish finish = Finish::store;
     const float* scale = nullptr;  // [columns], for scale_add
-    // What the next products will touch, asked nearer while this one is worked; never read here, so any address will do.
-    // For every 4 k: 64 bytes from b on; a line from the next of a_rows rows of a, which go on by a_step once all were
-    // asked; and the panel's width of the next row of c, until its rows are through. Null asks for nothing.
+    // What the next products will touch, asked nearer while this one is worked; never read here, so any address will
+    // do. For every 4 k: 64 bytes from b on; a line from the next of a_rows rows of a, which go on by a_step once all
+    // were asked; and the panel's width of the next row of c, until its rows are through. Null asks for nothing.
     struct Ahead {
         const char *a = nullptr, *b = nullptr;
         float* c = nullptr;

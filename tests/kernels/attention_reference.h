@@ -1,13 +1,14 @@
 // Attention in double, and how far float and bf16 may be from it, element by element.
 //
 // u = 2^-24. A dot product of n terms errs by at most 1.01 (n + 2) u of the sum of the terms' sizes, in any order.
-//   score      e_k   = scale (head_dim + 4) u sum|q||k|                        (the product, and the constant it is scaled by)
-//   weight     P_k   : relative e_k + max_k e_k + u (|s_k| + |max|) + (keys + 8) u =: w    (2^x to 2 ulp, the sum of weights)
-//   y          sum_k P |v| (w + (keys + 2) u);    lse  w + 2 u |lse|
+//   score      e_k   = scale (head_dim + 4) u sum|q||k|                        (the product, and the constant it is
+//   scaled by) weight     P_k   : relative e_k + max_k e_k + u (|s_k| + |max|) + (keys + 8) u =: w    (2^x to 2 ulp,
+//   the sum of weights) y          sum_k P |v| (w + (keys + 2) u);    lse  w + 2 u |lse|
 // and backward, with P recomputed from lse (so w twice), dp = dy . v, delta = dy . y from the y that was stored:
 //   ds         scale P ((2 w + 4 u)(|dp| + |delta|) + (head_dim + 3) u sum|dy|(|v| + |y|) + sum|dy| err(y))
 //   dq, dk     sum err(ds)|k or q| + (terms + 2) u sum|ds||k or q|;   dv likewise from P and dy.
-// In bf16, P and ds may be rounded to 8 bits before they are multiplied (r = 2^-8, relative), and results are (r again).
+// In bf16, P and ds may be rounded to 8 bits before they are multiplied (r = 2^-8, relative), and results are (r
+// again).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,26 +36,34 @@ struct Problem {
     std::int64_t low(std::int64_t i) const {
         const std::int64_t key = query_offset + i;
         switch (mask) {
-        case Mask::causal: return 0;
-        case Mask::documents: return key < 3 ? 0 : key < 41 ? 3 : key < 42 ? 41 : key < 140 ? 42 : key / 70 * 70;
-        case Mask::singles: return key;
-        case Mask::window: return std::max<std::int64_t>(0, key - 24);
-        case Mask::wild: return key * ((i * 7919) % 101) / 101;  // not even monotone
+            case Mask::causal:
+                return 0;
+            case Mask::documents:
+                return key < 3 ? 0 : key < 41 ? 3 : key < 42 ? 41 : key < 140 ? 42 : key / 70 * 70;
+            case Mask::singles:
+                return key;
+            case Mask::window:
+                return std::max<std::int64_t>(0, key - 24);
+            case Mask::wild:
+                return key * ((i * 7919) % 101) / 101;  // not even monotone
         }
         return 0;
     }
     std::string text() const {
         return std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " + std::to_string(head_dim) + ", " +
-               std::to_string(tokens) + " tokens from key " + std::to_string(query_offset) + ", mask " + std::to_string(static_cast<int>(mask));
+               std::to_string(tokens) + " tokens from key " + std::to_string(query_offset) + ", mask " +
+               std::to_string(static_cast<int>(mask));
     }
 };
 
-template <class T> std::vector<T> nan_filled(std::int64_t n) {
+template <class T>
+std::vector<T> nan_filled(std::int64_t n) {
     return std::vector<T>(static_cast<std::size_t>(n), T(std::numeric_limits<float>::quiet_NaN()));
 }
 
 // q beside k and v as columns of packed rows with a margin; keys that nobody sees are NaN.
-template <class T> struct Tensors {
+template <class T>
+struct Tensors {
     Problem p;
     std::int64_t q_width, kv_width, q_stride, kv_stride;
     std::vector<T> q, kv, dy;
@@ -62,9 +71,17 @@ template <class T> struct Tensors {
     std::vector<std::byte> scratch;
 
     explicit Tensors(const Problem& problem)
-        : p(problem), q_width(p.heads * p.head_dim), kv_width(p.kv_heads * p.head_dim), q_stride(q_width + 5), kv_stride(2 * kv_width + 3),
-          q(nan_filled<T>(p.tokens * q_stride)), kv(nan_filled<T>(p.kv_tokens() * kv_stride)), dy(nan_filled<T>(p.tokens * q_stride)),
-          scratch(static_cast<std::size_t>(attention_scratch_bytes(p.tokens, p.heads, p.kv_tokens(), p.kv_heads, p.head_dim)), std::byte{0xff}) {
+        : p(problem),
+          q_width(p.heads * p.head_dim),
+          kv_width(p.kv_heads * p.head_dim),
+          q_stride(q_width + 5),
+          kv_stride(2 * kv_width + 3),
+          q(nan_filled<T>(p.tokens * q_stride)),
+          kv(nan_filled<T>(p.kv_tokens() * kv_stride)),
+          dy(nan_filled<T>(p.tokens * q_stride)),
+          scratch(static_cast<std::size_t>(
+                      attention_scratch_bytes(p.tokens, p.heads, p.kv_tokens(), p.kv_heads, p.head_dim)),
+                  std::byte{0xff}) {
         std::int64_t first_seen = p.kv_tokens();
         for (std::int64_t i = 0; i < p.tokens; ++i) {
             lo.push_back(static_cast<std::int32_t>(p.low(i)));
@@ -75,11 +92,13 @@ template <class T> struct Tensors {
         fill("k", kv.data(), first_seen, p.query_offset + p.tokens, kv_width, kv_stride, 2);
         fill("v", kv.data() + kv_width, first_seen, p.query_offset + p.tokens, kv_width, kv_stride, 1);
     }
-    static void fill(const char* name, T* to, std::int64_t begin, std::int64_t end, std::int64_t width, std::int64_t stride, double size) {
+    static void fill(const char* name, T* to, std::int64_t begin, std::int64_t end, std::int64_t width,
+                     std::int64_t stride, double size) {
         const Random random(3, Purpose::test, name);
         for (std::int64_t r = begin; r < end; ++r)
             for (std::int64_t c = 0; c < width; ++c)
-                to[r * stride + c] = T(static_cast<float>(size * (random.uniform(static_cast<std::uint64_t>(r * width + c)) * 2 - 1)));
+                to[r * stride + c] =
+                    T(static_cast<float>(size * (random.uniform(static_cast<std::uint64_t>(r * width + c)) * 2 - 1)));
     }
     static View<T> strided(T* data, std::int64_t rows, std::int64_t width, std::int64_t stride) {
         return View<T>(data, {rows, stride}).columns(0, width);
@@ -90,50 +109,85 @@ template <class T> struct Tensors {
     View<T> v_view() { return View<T>(kv.data(), {p.kv_tokens(), kv_stride}).columns(kv_width, kv_width); }
     View<const std::int32_t> lo_view() { return View<const std::int32_t>(lo.data(), {p.tokens}); }
 
-    template <class Out> AttentionForward<T> forward(Out& out) {
-        return {.y = out.y_view(), .lse = View<float>(out.lse.data(), {p.heads, p.tokens}), .q = q_view(), .k = k_view(), .v = v_view(),
-                .lo = lo_view(), .head_dim = p.head_dim, .query_offset = p.query_offset, .scale = p.scale()};
+    template <class Out>
+    AttentionForward<T> forward(Out& out) {
+        return {.y = out.y_view(),
+                .lse = View<float>(out.lse.data(), {p.heads, p.tokens}),
+                .q = q_view(),
+                .k = k_view(),
+                .v = v_view(),
+                .lo = lo_view(),
+                .head_dim = p.head_dim,
+                .query_offset = p.query_offset,
+                .scale = p.scale()};
     }
-    template <class Out> AttentionBackward<T> backward(Out& out) {
-        return {.dq = out.dq_view(), .dk = out.dk_view(), .dv = out.dv_view(),
-                .scratch = View<std::byte>(scratch.data(), {static_cast<std::int64_t>(scratch.size())}), .dy = dy_view(), .y = out.y_view(),
-                .lse = View<const float>(out.lse.data(), {p.heads, p.tokens}), .q = q_view(), .k = k_view(), .v = v_view(), .lo = lo_view(),
-                .head_dim = p.head_dim, .query_offset = p.query_offset, .scale = p.scale()};
+    template <class Out>
+    AttentionBackward<T> backward(Out& out) {
+        return {.dq = out.dq_view(),
+                .dk = out.dk_view(),
+                .dv = out.dv_view(),
+                .scratch = View<std::byte>(scratch.data(), {static_cast<std::int64_t>(scratch.size())}),
+                .dy = dy_view(),
+                .y = out.y_view(),
+                .lse = View<const float>(out.lse.data(), {p.heads, p.tokens}),
+                .q = q_view(),
+                .k = k_view(),
+                .v = v_view(),
+                .lo = lo_view(),
+                .head_dim = p.head_dim,
+                .query_offset = p.query_offset,
+                .scale = p.scale()};
     }
 };
 
 // Everything written, NaN before.
-template <class T> struct Outputs {
+template <class T>
+struct Outputs {
     Problem p;
     std::int64_t q_width, kv_width, q_stride, kv_stride;
     std::vector<T> y, dq, dkv;
     std::vector<float> lse;
     explicit Outputs(const Problem& problem)
-        : p(problem), q_width(p.heads * p.head_dim), kv_width(p.kv_heads * p.head_dim), q_stride(q_width + 1), kv_stride(2 * kv_width + 7),
-          y(nan_filled<T>(p.tokens * q_stride)), dq(y), dkv(nan_filled<T>(p.kv_tokens() * kv_stride)), lse(nan_filled<float>(p.heads * p.tokens)) {}
+        : p(problem),
+          q_width(p.heads * p.head_dim),
+          kv_width(p.kv_heads * p.head_dim),
+          q_stride(q_width + 1),
+          kv_stride(2 * kv_width + 7),
+          y(nan_filled<T>(p.tokens * q_stride)),
+          dq(y),
+          dkv(nan_filled<T>(p.kv_tokens() * kv_stride)),
+          lse(nan_filled<float>(p.heads * p.tokens)) {}
     View<T> y_view() { return View<T>(y.data(), {p.tokens, q_stride}).columns(0, q_width); }
     View<T> dq_view() { return View<T>(dq.data(), {p.tokens, q_stride}).columns(1, q_width); }
     View<T> dk_view() { return View<T>(dkv.data(), {p.kv_tokens(), kv_stride}).columns(0, kv_width); }
     View<T> dv_view() { return View<T>(dkv.data(), {p.kv_tokens(), kv_stride}).columns(kv_width + 3, kv_width); }
 };
 
-template <class T> struct Result {
+template <class T>
+struct Result {
     Tensors<T> in;
     Outputs<T> out;
-    double dk(std::int64_t key, std::int64_t d) const { return static_cast<float>(out.dkv[static_cast<std::size_t>(key * out.kv_stride + d)]); }
+    double dk(std::int64_t key, std::int64_t d) const {
+        return static_cast<float>(out.dkv[static_cast<std::size_t>(key * out.kv_stride + d)]);
+    }
     double dv(std::int64_t key, std::int64_t d) const {
         return static_cast<float>(out.dkv[static_cast<std::size_t>(key * out.kv_stride + out.kv_width + 3 + d)]);
     }
     bool same_bits(const Result& other) const {
-        const auto same = [](const auto& a, const auto& b) { return std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0; };
-        return same(out.y, other.out.y) && same(out.lse, other.out.lse) && same(out.dq, other.out.dq) && same(out.dkv, other.out.dkv);
+        const auto same = [](const auto& a, const auto& b) {
+            return std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
+        };
+        return same(out.y, other.out.y) && same(out.lse, other.out.lse) && same(out.dq, other.out.dq) &&
+               same(out.dkv, other.out.dkv);
     }
 };
 
-template <class T> Result<T> run(Stream& stream, const Problem& problem) {
+template <class T>
+Result<T> run(Stream& stream, const Problem& problem) {
     Result<T> result{Tensors<T>(problem), Outputs<T>(problem)};
     const auto poison = [&] {
-        for (int t = 0; t < stream.threads(); ++t) std::memset(stream.workspace(t), 0xff, static_cast<std::size_t>(stream.workspace_bytes()));
+        for (int t = 0; t < stream.threads(); ++t)
+            std::memset(stream.workspace(t), 0xff, static_cast<std::size_t>(stream.workspace_bytes()));
     };
     poison();
     attention_forward<T>(stream, result.in.forward(result.out));
@@ -148,14 +202,18 @@ struct Bounded {
     void add(double term, double term_error) { value += term, error += term_error, size += std::abs(term); }
 };
 
-template <class T> void expect_close(const Problem& p, const char* name, double got, const Bounded& want, std::int64_t row, std::int64_t column) {
+template <class T>
+void expect_close(const Problem& p, const char* name, double got, const Bounded& want, std::int64_t row,
+                  std::int64_t column) {
     const double r = std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-24;
     const double bound = 1.01 * want.error, rounded = bound + r * (std::abs(want.value) + bound);
-    ASSERT_LE(std::abs(got - want.value), rounded) << name << "[" << row << ", " << column << "] is " << got << ", not " << want.value << ": " << p.text();
+    ASSERT_LE(std::abs(got - want.value), rounded)
+        << name << "[" << row << ", " << column << "] is " << got << ", not " << want.value << ": " << p.text();
     ASSERT_FALSE(std::isnan(got)) << name << "[" << row << ", " << column << "]: " << p.text();
 }
 
-template <class T> void expect_right(const Problem& p, const Result<T>& got) {
+template <class T>
+void expect_right(const Problem& p, const Result<T>& got) {
     const double u = 0x1p-24, r = std::is_same_v<T, bf16> ? 0x1p-8 : 0.0, scale = p.scale();
     const std::int64_t D = p.head_dim;
     const auto& in = got.in;
@@ -165,14 +223,18 @@ template <class T> void expect_right(const Problem& p, const Result<T>& got) {
     for (std::int64_t h = 0; h < p.heads; ++h)
         for (std::int64_t i = 0; i < p.tokens; ++i) {
             const std::int64_t lo = p.low(i), hi = p.query_offset + i, keys = hi - lo + 1, kv_h = h / p.group() * D;
-            const T *q = &in.q[static_cast<std::size_t>(i * in.q_stride + h * D)], *dy = &in.dy[static_cast<std::size_t>(i * in.q_stride + h * D)];
-            const auto k = [&](std::int64_t key) { return &in.kv[static_cast<std::size_t>(key * in.kv_stride + kv_h)]; };
+            const T *q = &in.q[static_cast<std::size_t>(i * in.q_stride + h * D)],
+                    *dy = &in.dy[static_cast<std::size_t>(i * in.q_stride + h * D)];
+            const auto k = [&](std::int64_t key) {
+                return &in.kv[static_cast<std::size_t>(key * in.kv_stride + kv_h)];
+            };
             const auto v = [&](std::int64_t key) { return k(key) + in.kv_width; };
             std::vector<double> P(static_cast<std::size_t>(keys));
             double max = -1e300, e = 0, sum = 0, largest = 0;
             for (std::int64_t j = 0; j < keys; ++j) {
                 double s = 0, size = 0;
-                for (std::int64_t d = 0; d < D; ++d) s += f(q[d]) * f(k(lo + j)[d]), size += std::abs(f(q[d]) * f(k(lo + j)[d]));
+                for (std::int64_t d = 0; d < D; ++d)
+                    s += f(q[d]) * f(k(lo + j)[d]), size += std::abs(f(q[d]) * f(k(lo + j)[d]));
                 P[static_cast<std::size_t>(j)] = scale * s;
                 max = std::max(max, scale * s), largest = std::max(largest, std::abs(scale * s));
                 e = std::max(e, scale * static_cast<double>(D + 4) * u * size);
@@ -180,7 +242,8 @@ template <class T> void expect_right(const Problem& p, const Result<T>& got) {
             for (double& x : P) sum += x = std::exp(x - max);
             for (double& x : P) x /= sum;
             const double w = 2 * e + u * (4 * largest + static_cast<double>(keys + 8)), lse = max + std::log(sum);
-            expect_close<float>(p, "lse", out.lse[static_cast<std::size_t>(h * p.tokens + i)], {lse, w + 2 * u * std::abs(lse), 0}, h, i);
+            expect_close<float>(p, "lse", out.lse[static_cast<std::size_t>(h * p.tokens + i)],
+                                {lse, w + 2 * u * std::abs(lse), 0}, h, i);
 
             std::vector<Bounded> y(static_cast<std::size_t>(D)), dq(y);
             double delta = 0, delta_error = 0;
@@ -188,13 +251,16 @@ template <class T> void expect_right(const Problem& p, const Result<T>& got) {
                 Bounded& b = y[static_cast<std::size_t>(d)];
                 for (std::int64_t j = 0; j < keys; ++j) b.add(P[static_cast<std::size_t>(j)] * f(v(lo + j)[d]), 0);
                 b.error = b.size * (w + r + static_cast<double>(keys + 2) * u);
-                expect_close<T>(p, "y", f(out.y[static_cast<std::size_t>(i * out.q_stride + h * D + d)]), b, i, h * D + d);
+                expect_close<T>(p, "y", f(out.y[static_cast<std::size_t>(i * out.q_stride + h * D + d)]), b, i,
+                                h * D + d);
                 delta += f(dy[d]) * b.value;
-                delta_error += std::abs(f(dy[d])) * (b.error + (r + u) * (std::abs(b.value) + b.error) + static_cast<double>(D + 3) * u * std::abs(b.value));
+                delta_error += std::abs(f(dy[d])) * (b.error + (r + u) * (std::abs(b.value) + b.error) +
+                                                     static_cast<double>(D + 3) * u * std::abs(b.value));
             }
             for (std::int64_t j = 0; j < keys; ++j) {
                 double dp = 0, size = 0;
-                for (std::int64_t d = 0; d < D; ++d) dp += f(dy[d]) * f(v(lo + j)[d]), size += std::abs(f(dy[d]) * f(v(lo + j)[d]));
+                for (std::int64_t d = 0; d < D; ++d)
+                    dp += f(dy[d]) * f(v(lo + j)[d]), size += std::abs(f(dy[d]) * f(v(lo + j)[d]));
                 const double prob = P[static_cast<std::size_t>(j)], ds = scale * prob * (dp - delta);
                 const double prob_error = prob * (2 * w + 2 * u * std::abs(lse) + 4 * u);
                 const double ds_error = scale * (prob_error + 4 * u * prob) * (std::abs(dp) + std::abs(delta)) +
@@ -203,13 +269,15 @@ template <class T> void expect_right(const Problem& p, const Result<T>& got) {
                     const std::size_t at = static_cast<std::size_t>((lo + j) * in.kv_width + kv_h + d);
                     dv[at].add(prob * f(dy[d]), (prob_error + r * prob) * std::abs(f(dy[d])));
                     dk[at].add(ds * f(q[d]), (ds_error + r * std::abs(ds)) * std::abs(f(q[d])));
-                    dq[static_cast<std::size_t>(d)].add(ds * f(k(lo + j)[d]), (ds_error + r * std::abs(ds)) * std::abs(f(k(lo + j)[d])));
+                    dq[static_cast<std::size_t>(d)].add(ds * f(k(lo + j)[d]),
+                                                        (ds_error + r * std::abs(ds)) * std::abs(f(k(lo + j)[d])));
                 }
             }
             for (std::int64_t d = 0; d < D; ++d) {
                 Bounded& b = dq[static_cast<std::size_t>(d)];
                 b.error += b.size * static_cast<double>(keys + 2) * u;
-                expect_close<T>(p, "dq", f(out.dq[static_cast<std::size_t>(i * out.q_stride + 1 + h * D + d)]), b, i, h * D + d);
+                expect_close<T>(p, "dq", f(out.dq[static_cast<std::size_t>(i * out.q_stride + 1 + h * D + d)]), b, i,
+                                h * D + d);
             }
             if (::testing::Test::HasFatalFailure()) return;
         }

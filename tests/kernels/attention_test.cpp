@@ -1,5 +1,5 @@
-// Attention forward and backward against a double reference with a derived bound for every element, over packed documents,
-// windows, caches and grouped heads, with poison in everything that must not be read.
+// Attention forward and backward against a double reference with a derived bound for every element, over packed
+// documents, windows, caches and grouped heads, with poison in everything that must not be read.
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>
@@ -14,20 +14,23 @@
 namespace keel {
 namespace {
 
+using attention_test::Mask;
 using attention_test::Problem;
 using attention_test::Result;
-using attention_test::Mask;
 
 // heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask
 const Problem problems[] = {
-    {1, 1, 16, 1, 0, 0, Mask::causal},      {2, 2, 64, 1, 300, 40, Mask::causal},    {2, 1, 32, 37, 0, 0, Mask::causal},
-    {3, 3, 64, 129, 0, 0, Mask::causal},    {4, 2, 80, 65, 0, 3, Mask::documents},   {8, 1, 96, 33, 0, 0, Mask::window},
-    {6, 2, 48, 50, 131, 0, Mask::window},   {1, 1, 256, 47, 0, 0, Mask::documents},  {2, 2, 128, 97, 0, 0, Mask::singles},
-    {4, 4, 16, 257, 0, 0, Mask::documents}, {7, 7, 24, 31, 5, 2, Mask::causal},      {5, 1, 20, 40, 0, 0, Mask::documents},
-    {8, 2, 64, 2, 200, 0, Mask::window},    {2, 2, 100, 200, 60, 9, Mask::wild},
+    {1, 1, 16, 1, 0, 0, Mask::causal},     {2, 2, 64, 1, 300, 40, Mask::causal},
+    {2, 1, 32, 37, 0, 0, Mask::causal},    {3, 3, 64, 129, 0, 0, Mask::causal},
+    {4, 2, 80, 65, 0, 3, Mask::documents}, {8, 1, 96, 33, 0, 0, Mask::window},
+    {6, 2, 48, 50, 131, 0, Mask::window},  {1, 1, 256, 47, 0, 0, Mask::documents},
+    {2, 2, 128, 97, 0, 0, Mask::singles},  {4, 4, 16, 257, 0, 0, Mask::documents},
+    {7, 7, 24, 31, 5, 2, Mask::causal},    {5, 1, 20, 40, 0, 0, Mask::documents},
+    {8, 2, 64, 2, 200, 0, Mask::window},   {2, 2, 100, 200, 60, 9, Mask::wild},
 };
 
-template <class T> void check_all() {
+template <class T>
+void check_all() {
     Stream stream(2);
     for (const Problem& problem : problems) {
         const Result<T> got = attention_test::run<T>(stream, problem);
@@ -39,9 +42,11 @@ template <class T> void check_all() {
 TEST(Attention, ForwardAndBackwardAreRightInFloat) { check_all<float>(); }
 TEST(Attention, ForwardAndBackwardAreRightInBf16) { check_all<bf16>(); }
 
-// The terms of a sum here have a total size of at most 12 (dk's; computed with the golden's inputs). As float, some 30 roundings
-// of u = 2^-24 meet in each, doubled for P in both of its roles; as bf16, those of y, P or ds, and the result, of 2^-8.
-template <class T> void check_golden() {
+// The terms of a sum here have a total size of at most 12 (dk's; computed with the golden's inputs). As float, some 30
+// roundings of u = 2^-24 meet in each, doubled for P in both of its roles; as bf16, those of y, P or ds, and the
+// result, of 2^-8.
+template <class T>
+void check_golden() {
     const Golden golden("ops/attention");
     const auto size = [&](std::size_t i) { return static_cast<std::int64_t>(golden["sizes"][i]); };
     const std::int64_t tokens = size(0), kv_tokens = size(1), heads = size(2), kv_heads = size(3), head_dim = size(4);
@@ -54,20 +59,43 @@ template <class T> void check_golden() {
     std::vector<std::int32_t> lo;
     for (const double x : golden["lo"]) lo.push_back(static_cast<std::int32_t>(x));
     std::vector<float> lse(static_cast<std::size_t>(heads * tokens));
-    std::vector<std::byte> scratch(static_cast<std::size_t>(attention_scratch_bytes(tokens, heads, kv_tokens, kv_heads, head_dim)));
-    const auto rows = [&](std::vector<T>& x, std::int64_t n, std::int64_t h) { return View<T>(x.data(), {n, h * head_dim}); };
+    std::vector<std::byte> scratch(
+        static_cast<std::size_t>(attention_scratch_bytes(tokens, heads, kv_tokens, kv_heads, head_dim)));
+    const auto rows = [&](std::vector<T>& x, std::int64_t n, std::int64_t h) {
+        return View<T>(x.data(), {n, h * head_dim});
+    };
     const auto of_q = [&](std::vector<T>& x) { return rows(x, tokens, heads); };
     const auto of_k = [&](std::vector<T>& x) { return rows(x, kv_tokens, kv_heads); };
     Stream stream(2);
     const float scale = static_cast<float>(golden.scalar("scale"));
-    attention_forward<T>(stream, {.y = of_q(y), .lse = View<float>(lse.data(), {heads, tokens}), .q = of_q(q), .k = of_k(k), .v = of_k(v),
-                                  .lo = View<std::int32_t>(lo.data(), {tokens}), .head_dim = head_dim, .query_offset = size(5), .scale = scale});
-    attention_backward<T>(stream, {.dq = of_q(dq), .dk = of_k(dk), .dv = of_k(dv), .scratch = View<std::byte>(scratch.data(), {static_cast<std::int64_t>(scratch.size())}),
-                                   .dy = of_q(dy), .y = of_q(y), .lse = View<float>(lse.data(), {heads, tokens}), .q = of_q(q), .k = of_k(k), .v = of_k(v),
-                                   .lo = View<std::int32_t>(lo.data(), {tokens}), .head_dim = head_dim, .query_offset = size(5), .scale = scale});
+    attention_forward<T>(stream, {.y = of_q(y),
+                                  .lse = View<float>(lse.data(), {heads, tokens}),
+                                  .q = of_q(q),
+                                  .k = of_k(k),
+                                  .v = of_k(v),
+                                  .lo = View<std::int32_t>(lo.data(), {tokens}),
+                                  .head_dim = head_dim,
+                                  .query_offset = size(5),
+                                  .scale = scale});
+    attention_backward<T>(stream,
+                          {.dq = of_q(dq),
+                           .dk = of_k(dk),
+                           .dv = of_k(dv),
+                           .scratch = View<std::byte>(scratch.data(), {static_cast<std::int64_t>(scratch.size())}),
+                           .dy = of_q(dy),
+                           .y = of_q(y),
+                           .lse = View<float>(lse.data(), {heads, tokens}),
+                           .q = of_q(q),
+                           .k = of_k(k),
+                           .v = of_k(v),
+                           .lo = View<std::int32_t>(lo.data(), {tokens}),
+                           .head_dim = head_dim,
+                           .query_offset = size(5),
+                           .scale = scale});
     const double bound = 12 * (std::is_same_v<T, bf16> ? 3 * 0x1p-8 : 60 * 0x1p-24);
     const auto same = [&](const auto& got, const char* name) {
-        for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(static_cast<double>(static_cast<float>(got[i])), golden[name][i], bound) << name << " " << i;
+        for (std::size_t i = 0; i < got.size(); ++i)
+            EXPECT_NEAR(static_cast<double>(static_cast<float>(got[i])), golden[name][i], bound) << name << " " << i;
     };
     same(y, "y");
     same(lse, "lse");
@@ -81,7 +109,8 @@ TEST(Attention, AgreesWithTheGolden) {
     check_golden<bf16>();
 }
 
-template <class T> void check_threads() {
+template <class T>
+void check_threads() {
     Stream one(1), two(2), three(3);
     for (const Problem& problem : {problems[3], problems[5], problems[9], problems[13]}) {
         const auto expected = attention_test::run<T>(one, problem);
@@ -96,7 +125,8 @@ TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
 }
 
 // Generation asks one query at a time and must say what training said.
-template <class T> void check_decode() {
+template <class T>
+void check_decode() {
     Stream stream(2);
     const Problem whole{4, 2, 64, 150, 0, 0, Mask::documents};
     attention_test::Tensors<T> t(whole);
@@ -114,10 +144,13 @@ template <class T> void check_decode() {
         args.query_offset = first;
         attention_forward<T>(stream, args);
         for (std::int64_t i = first; i < first + count; ++i)
-            EXPECT_EQ(std::memcmp(some.y_view().row(i), all.y_view().row(i), sizeof(T) * static_cast<std::size_t>(whole.heads * whole.head_dim)), 0)
+            EXPECT_EQ(std::memcmp(some.y_view().row(i), all.y_view().row(i),
+                                  sizeof(T) * static_cast<std::size_t>(whole.heads * whole.head_dim)),
+                      0)
                 << "query " << i << " of a call that began at " << first;
         for (std::int64_t h = 0; h < whole.heads; ++h)
-            EXPECT_EQ(lse[static_cast<std::size_t>(h * count)], all.lse[static_cast<std::size_t>(h * whole.tokens + first)]);
+            EXPECT_EQ(lse[static_cast<std::size_t>(h * count)],
+                      all.lse[static_cast<std::size_t>(h * whole.tokens + first)]);
     }
 }
 
@@ -126,7 +159,8 @@ TEST(Attention, AQueryHasTheSameBitsAloneAndInABatch) {
     check_decode<bf16>();
 }
 
-template <class T> void check_unseen() {
+template <class T>
+void check_unseen() {
     Stream stream(2);
     Problem p{2, 1, 32, 20, 90, 17, Mask::window};
     const Result<T> got = attention_test::run<T>(stream, p);
@@ -135,8 +169,10 @@ template <class T> void check_unseen() {
         const bool seen = key >= 66 && key < 110;
         for (std::int64_t d = 0; d < p.head_dim; ++d) {
             const double dk = got.dk(key, d), dv = got.dv(key, d);
-            if (!seen) EXPECT_TRUE(dk == 0 && dv == 0) << "key " << key;
-            else EXPECT_TRUE(dv != 0) << "key " << key;
+            if (!seen)
+                EXPECT_TRUE(dk == 0 && dv == 0) << "key " << key;
+            else
+                EXPECT_TRUE(dv != 0) << "key " << key;
         }
     }
 }
@@ -153,7 +189,8 @@ TEST(Attention, ADocumentOfOneTokenCopiesItsValue) {
     attention_test::Outputs<float> out(p);
     attention_forward<float>(stream, t.forward(out));
     for (std::int64_t i = 0; i < p.tokens; ++i)
-        for (std::int64_t d = 0; d < 128; ++d) EXPECT_EQ(out.y_view().row(i)[d], t.v_view().row(i)[d]) << i << ", " << d;
+        for (std::int64_t d = 0; d < 128; ++d)
+            EXPECT_EQ(out.y_view().row(i)[d], t.v_view().row(i)[d]) << i << ", " << d;
 }
 
 TEST(Attention, ScoresFarApartDoNotOverflow) {
@@ -168,7 +205,8 @@ TEST(Attention, ScoresFarApartDoNotOverflow) {
         for (std::int64_t d = 0; d < 16; ++d) EXPECT_LE(std::abs(out.y_view().row(i)[d]), 1.0f);
 }
 
-template <class Change> std::string message(Change change) {
+template <class Change>
+std::string message(Change change) {
     Stream stream(1);
     const Problem p{4, 2, 16, 8, 0, 0, Mask::causal};
     attention_test::Tensors<float> t(p);
@@ -184,8 +222,10 @@ template <class Change> std::string message(Change change) {
 }
 
 TEST(Attention, AMaskBeyondTheQueryIsRefusedWithItsPlace) {
-    EXPECT_EQ(message([](auto&, auto& t) { t.lo[5] = 6; }), "attention_forward: lo[5] is 6; query 5 is at key 5, so it must be in 0…5");
-    EXPECT_EQ(message([](auto&, auto& t) { t.lo[0] = -1; }), "attention_forward: lo[0] is -1; query 0 is at key 0, so it must be in 0…0");
+    EXPECT_EQ(message([](auto&, auto& t) { t.lo[5] = 6; }),
+              "attention_forward: lo[5] is 6; query 5 is at key 5, so it must be in 0…5");
+    EXPECT_EQ(message([](auto&, auto& t) { t.lo[0] = -1; }),
+              "attention_forward: lo[0] is -1; query 0 is at key 0, so it must be in 0…0");
 }
 
 TEST(Attention, ShapesThatDisagreeAreRefusedWithTheNumbers) {
@@ -193,8 +233,12 @@ TEST(Attention, ShapesThatDisagreeAreRefusedWithTheNumbers) {
               "attention_forward: 8 keys, but the last query is at 8; k and v must reach query_offset + tokens");
     EXPECT_EQ(message([](auto& a, auto&) { a.head_dim = 24; }),
               "attention_forward: rows of q and k hold 64 and 32 elements; both must be heads times head_dim 24");
-    EXPECT_EQ(message([](auto& a, auto&) { a.v = a.v.columns(0, 16); }), "attention_forward: v is [8, 16], but must be [8, 32]");
-    EXPECT_EQ(message([](auto& a, auto&) { a.q = a.q.columns(0, 48); a.y = a.y.columns(0, 48); }),
+    EXPECT_EQ(message([](auto& a, auto&) { a.v = a.v.columns(0, 16); }),
+              "attention_forward: v is [8, 16], but must be [8, 32]");
+    EXPECT_EQ(message([](auto& a, auto&) {
+                  a.q = a.q.columns(0, 48);
+                  a.y = a.y.columns(0, 48);
+              }),
               "attention_forward: 3 heads cannot share 2 kv heads; heads must be a multiple of kv heads");
 }
 
@@ -209,8 +253,10 @@ TEST(Attention, BackwardWithTooLittleScratchSaysHowMuchItNeeds) {
         attention_backward<float>(stream, args);
         FAIL() << "8 bytes of scratch were taken";
     } catch (const Error& e) {
-        EXPECT_NE(std::string(e.what()).find("scratch has 8 bytes, but " + std::to_string(attention_scratch_bytes(8, 4, 8, 2, 16))),
-                  std::string::npos) << e.what();
+        EXPECT_NE(std::string(e.what()).find("scratch has 8 bytes, but " +
+                                             std::to_string(attention_scratch_bytes(8, 4, 8, 2, 16))),
+                  std::string::npos)
+            << e.what();
     }
 }
 

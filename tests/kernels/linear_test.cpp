@@ -16,32 +16,42 @@
 namespace keel {
 namespace {
 
-template <class T> struct Matrix {
+template <class T>
+struct Matrix {
     std::int64_t rows, columns, stride;
     std::vector<T> values;
     Matrix(std::int64_t r, std::int64_t c, const char* name, std::int64_t margin = 0)
-        : rows(r), columns(c), stride(c + margin), values(static_cast<std::size_t>(r * (c + margin)), T(std::nanf(""))) {
+        : rows(r),
+          columns(c),
+          stride(c + margin),
+          values(static_cast<std::size_t>(r * (c + margin)), T(std::nanf(""))) {
         const Random random(5, Purpose::test, name);
         for (std::int64_t i = 0; i < r; ++i)
-            for (std::int64_t j = 0; j < c; ++j) at(i, j) = T(static_cast<float>(random.uniform(static_cast<std::uint64_t>(i * c + j)) * 2 - 1));
+            for (std::int64_t j = 0; j < c; ++j)
+                at(i, j) = T(static_cast<float>(random.uniform(static_cast<std::uint64_t>(i * c + j)) * 2 - 1));
     }
     Matrix(std::int64_t r, std::int64_t c, const std::vector<double>& from) : Matrix(r, c, "golden") {
         for (std::size_t i = 0; i < from.size(); ++i) values[i] = T(static_cast<float>(from[i]));
     }
     T& at(std::int64_t i, std::int64_t j) { return values[static_cast<std::size_t>(i * stride + j)]; }
-    double value(std::int64_t i, std::int64_t j) const { return static_cast<double>(static_cast<float>(values[static_cast<std::size_t>(i * stride + j)])); }
+    double value(std::int64_t i, std::int64_t j) const {
+        return static_cast<double>(static_cast<float>(values[static_cast<std::size_t>(i * stride + j)]));
+    }
     View<T> view() { return View<T>(values.data(), {rows, stride}).columns(0, columns); }
     View<T> flat() { return View<T>(values.data(), {columns}); }
 };
 
-// `sum` of `terms` products of total size `size`, in any order, with u = 2^-24 (Higham 3.1); bf16 results are rounded once, by 2^-8.
-template <class C> void expect_close(double got, double sum, double size, std::int64_t terms, const std::string& where) {
+// `sum` of `terms` products of total size `size`, in any order, with u = 2^-24 (Higham 3.1); bf16 results are rounded
+// once, by 2^-8.
+template <class C>
+void expect_close(double got, double sum, double size, std::int64_t terms, const std::string& where) {
     double bound = 1.01 * static_cast<double>(terms + 2) * 0x1p-24 * size;
     if (std::is_same_v<C, bf16>) bound += 0x1p-8 * (std::abs(sum) + bound);
     EXPECT_LE(std::abs(got - sum), bound) << where;
 }
 
-template <class T, class Y> void check_forward() {
+template <class T, class Y>
+void check_forward() {
     Stream stream(2);
     for (const bool with_bias : {false, true}) {
         Matrix<T> x(37, 70, "x", 5), w(45, 70, "w"), bias(1, 45, "bias");
@@ -52,8 +62,10 @@ template <class T, class Y> void check_forward() {
         for (std::int64_t i = 0; i < 37; ++i)
             for (std::int64_t j = 0; j < 45; ++j) {
                 double sum = with_bias ? bias.value(0, j) : 0, size = std::abs(sum);
-                for (std::int64_t k = 0; k < 70; ++k) sum += x.value(i, k) * w.value(j, k), size += std::abs(x.value(i, k) * w.value(j, k));
-                expect_close<Y>(y.value(i, j), sum, size, 70, "y[" + std::to_string(i) + ", " + std::to_string(j) + "]");
+                for (std::int64_t k = 0; k < 70; ++k)
+                    sum += x.value(i, k) * w.value(j, k), size += std::abs(x.value(i, k) * w.value(j, k));
+                expect_close<Y>(y.value(i, j), sum, size, 70,
+                                "y[" + std::to_string(i) + ", " + std::to_string(j) + "]");
             }
     }
 }
@@ -64,7 +76,8 @@ TEST(Linear, ForwardMultipliesByTheTransposedWeightAndAddsTheBias) {
     check_forward<bf16, float>();
 }
 
-template <class T> void check_dgrad() {
+template <class T>
+void check_dgrad() {
     Stream stream(2);
     for (const bool accumulate : {false, true}) {
         Matrix<T> dy(37, 45, "dy", 2), w(45, 70, "w"), dx(37, 70, "dx", 1);
@@ -73,8 +86,10 @@ template <class T> void check_dgrad() {
         for (std::int64_t i = 0; i < 37; ++i)
             for (std::int64_t k = 0; k < 70; ++k) {
                 double sum = accumulate ? before.value(i, k) : 0, size = std::abs(sum);
-                for (std::int64_t j = 0; j < 45; ++j) sum += dy.value(i, j) * w.value(j, k), size += std::abs(dy.value(i, j) * w.value(j, k));
-                expect_close<T>(dx.value(i, k), sum, size, 45, "dx[" + std::to_string(i) + ", " + std::to_string(k) + "]");
+                for (std::int64_t j = 0; j < 45; ++j)
+                    sum += dy.value(i, j) * w.value(j, k), size += std::abs(dy.value(i, j) * w.value(j, k));
+                expect_close<T>(dx.value(i, k), sum, size, 45,
+                                "dx[" + std::to_string(i) + ", " + std::to_string(k) + "]");
             }
     }
 }
@@ -84,7 +99,8 @@ TEST(Linear, DgradMultipliesByTheWeightAndAddsOnlyWhenAsked) {
     check_dgrad<bf16>();
 }
 
-template <class T> void check_wgrad() {
+template <class T>
+void check_wgrad() {
     Stream stream(2);
     Matrix<T> dy(37, 45, "dy", 2), x(37, 70, "x", 4);
     Matrix<float> dw(45, 70, "dw"), dbias(1, 45, "dbias");
@@ -97,8 +113,10 @@ template <class T> void check_wgrad() {
         expect_close<float>(dbias.value(0, j), bias, bias_size, 37, "dbias[" + std::to_string(j) + "]");
         for (std::int64_t k = 0; k < 70; ++k) {
             double sum = before.value(j, k), size = std::abs(sum);
-            for (std::int64_t i = 0; i < 37; ++i) sum += dy.value(i, j) * x.value(i, k), size += std::abs(dy.value(i, j) * x.value(i, k));
-            expect_close<float>(dw.value(j, k), sum, size, 37, "dw[" + std::to_string(j) + ", " + std::to_string(k) + "]");
+            for (std::int64_t i = 0; i < 37; ++i)
+                sum += dy.value(i, j) * x.value(i, k), size += std::abs(dy.value(i, j) * x.value(i, k));
+            expect_close<float>(dw.value(j, k), sum, size, 37,
+                                "dw[" + std::to_string(j) + ", " + std::to_string(k) + "]");
         }
     }
 }
@@ -109,10 +127,12 @@ TEST(Linear, WgradAndBiasGradAddToWhatIsThere) {
 }
 
 // Inputs are exact in both types, and so are these short sums in float: only bf16 results are rounded (by 2^-8).
-template <class T> void check_golden() {
+template <class T>
+void check_golden() {
     const Golden golden("ops/linear");
     Stream stream(2);
-    Matrix<T> x(3, 5, golden["x"]), w(4, 5, golden["w"]), bias(1, 4, golden["bias"]), dy(3, 4, golden["dy"]), y(3, 4, "y"), dx(3, 5, "dx");
+    Matrix<T> x(3, 5, golden["x"]), w(4, 5, golden["w"]), bias(1, 4, golden["bias"]), dy(3, 4, golden["dy"]),
+        y(3, 4, "y"), dx(3, 5, "dx");
     Matrix<float> dw(4, 5, std::vector<double>(20, 0.0)), dbias(1, 4, std::vector<double>(4, 0.0));
     linear_forward<T>(stream, {.y = y.view(), .x = x.view(), .w = w.view(), .bias = View<const T>(bias.flat())});
     linear_dgrad<T>(stream, {.dx = dx.view(), .dy = dy.view(), .w = w.view()});
@@ -121,7 +141,9 @@ template <class T> void check_golden() {
     const auto same = [&](const auto& got, const char* name, double rounding) {
         for (std::size_t i = 0; i < got.values.size(); ++i) {
             const double want = golden[name][i];
-            EXPECT_LE(std::abs(static_cast<double>(static_cast<float>(got.values[i])) - want), rounding * std::abs(want)) << name << " " << i;
+            EXPECT_LE(std::abs(static_cast<double>(static_cast<float>(got.values[i])) - want),
+                      rounding * std::abs(want))
+                << name << " " << i;
         }
     };
     const double rounding = std::is_same_v<T, bf16> ? 0x1p-8 : 0;
@@ -144,7 +166,8 @@ TEST(Linear, BiasGradHasTheSameBitsOnAnyNumberOfThreads) {
     EXPECT_EQ(std::memcmp(one.values.data(), three.values.data(), one.values.size() * 4), 0);
 }
 
-template <class Call> std::string message(Call call) {
+template <class Call>
+std::string message(Call call) {
     try {
         call();
     } catch (const Error& e) {
@@ -162,13 +185,17 @@ TEST(Linear, ShapesThatDisagreeAreRefusedWithTheNumbers) {
               "linear_forward: y is [3, 6], but must be [3, 4]");
     EXPECT_EQ(message([&] { linear_forward<float>(stream, {.y = y.view(), .x = x.view(), .w = wide.view()}); }),
               "linear_forward: w has rows 6 elements apart; it must be contiguous");
-    EXPECT_EQ(message([&] { linear_forward<float>(stream, {.y = y.view(), .x = x.view(), .w = w.view(), .bias = View<const float>(bias.flat())}); }),
+    EXPECT_EQ(message([&] {
+                  linear_forward<float>(
+                      stream, {.y = y.view(), .x = x.view(), .w = w.view(), .bias = View<const float>(bias.flat())});
+              }),
               "linear_forward: bias is [3], but must be [4]");
     EXPECT_EQ(message([&] { linear_dgrad<float>(stream, {.dx = x.view(), .dy = other.view(), .w = w.view()}); }),
               "linear_dgrad: w is [4, 5], but dy has rows of 6; w must be [6, in]");
     EXPECT_EQ(message([&] { linear_wgrad<float>(stream, {.dw = w.view(), .dy = y.view(), .x = w.view()}); }),
               "linear_wgrad: x has 4 tokens, but dy has 3; pass the x that forward read");
-    EXPECT_EQ(message([&] { bias_grad<float>(stream, {.dbias = bias.flat(), .dy = y.view()}); }), "bias_grad: dbias is [3], but must be [4]");
+    EXPECT_EQ(message([&] { bias_grad<float>(stream, {.dbias = bias.flat(), .dy = y.view()}); }),
+              "bias_grad: dbias is [3], but must be [4]");
 }
 
 }  // namespace

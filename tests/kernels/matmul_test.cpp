@@ -1,4 +1,5 @@
-// The CPU product against a double reference, on shapes that end inside every kind of tile, with poison around everything.
+// The CPU product against a double reference, on shapes that end inside every kind of tile, with poison around
+// everything.
 #include "kernels/matmul.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,8 @@ namespace {
 constexpr float poison = std::numeric_limits<float>::quiet_NaN();
 
 // A matrix inside NaN: rows have a margin behind them, and whole vectors lie before the first and after the last.
-template <class T> struct Padded {
+template <class T>
+struct Padded {
     std::int64_t rows, columns, stride;
     std::vector<T> bytes;
     Padded(std::int64_t r, std::int64_t c, std::int64_t margin = 3)
@@ -26,7 +28,9 @@ template <class T> struct Padded {
     T* data() { return bytes.data() + 32; }
     const T* data() const { return bytes.data() + 32; }
     T& at(std::int64_t r, std::int64_t c) { return data()[r * stride + c]; }
-    double value(std::int64_t r, std::int64_t c) const { return static_cast<double>(static_cast<float>(data()[r * stride + c])); }
+    double value(std::int64_t r, std::int64_t c) const {
+        return static_cast<double>(static_cast<float>(data()[r * stride + c]));
+    }
     void fill(const char* name) {
         const Random random(1, Purpose::test, name);
         for (std::int64_t r = 0; r < rows; ++r)
@@ -41,7 +45,8 @@ template <class T> struct Padded {
         return std::memcmp(other.bytes.data(), bytes.data(), bytes.size() * sizeof(T)) == 0;
     }
     bool same_bits(const Padded& other) const {
-        return bytes.size() == other.bytes.size() && std::memcmp(bytes.data(), other.bytes.data(), bytes.size() * sizeof(T)) == 0;
+        return bytes.size() == other.bytes.size() &&
+               std::memcmp(bytes.data(), other.bytes.data(), bytes.size() * sizeof(T)) == 0;
     }
 };
 
@@ -54,7 +59,8 @@ struct Form {
 };
 constexpr Form forms[] = {{false, true, "NT"}, {false, false, "NN"}, {true, false, "TN"}, {true, true, "TT"}};
 
-template <class T, class C> struct Case {
+template <class T, class C>
+struct Case {
     Shape shape;
     Form form;
     bool accumulate, with_bias;
@@ -63,28 +69,41 @@ template <class T, class C> struct Case {
     std::vector<T> bias;
 
     Case(Shape s, Form f, bool acc, bool bias_too)
-        : shape(s), form(f), accumulate(acc), with_bias(bias_too), a(f.a_transposed ? s.k : s.m, f.a_transposed ? s.m : s.k),
-          b(f.b_transposed ? s.n : s.k, f.b_transposed ? s.k : s.n), before(s.m, s.n), bias(static_cast<std::size_t>(s.n)) {
+        : shape(s),
+          form(f),
+          accumulate(acc),
+          with_bias(bias_too),
+          a(f.a_transposed ? s.k : s.m, f.a_transposed ? s.m : s.k),
+          b(f.b_transposed ? s.n : s.k, f.b_transposed ? s.k : s.n),
+          before(s.m, s.n),
+          bias(static_cast<std::size_t>(s.n)) {
         a.fill("a");
         b.fill("b");
         if (acc) before.fill("c");
         for (std::int64_t i = 0; i < s.n; ++i) bias[static_cast<std::size_t>(i)] = T(static_cast<float>(i % 7) / 4 - 1);
     }
     Matmul<T, C> args(Padded<C>& c) const {
-        return {.c = c.data(), .c_stride = c.stride,
+        return {.c = c.data(),
+                .c_stride = c.stride,
                 .a = {a.data(), form.a_transposed ? 1 : a.stride, form.a_transposed ? a.stride : 1},
                 .b = {b.data(), form.b_transposed ? 1 : b.stride, form.b_transposed ? b.stride : 1},
-                .m = shape.m, .n = shape.n, .k = shape.k, .accumulate = accumulate, .bias = with_bias ? bias.data() : nullptr};
+                .m = shape.m,
+                .n = shape.n,
+                .k = shape.k,
+                .accumulate = accumulate,
+                .bias = with_bias ? bias.data() : nullptr};
     }
     Padded<C> run(Stream& stream) const {
-        for (int t = 0; t < stream.threads(); ++t) std::memset(stream.workspace(t), 0xff, static_cast<std::size_t>(stream.workspace_bytes()));
+        for (int t = 0; t < stream.threads(); ++t)
+            std::memset(stream.workspace(t), 0xff, static_cast<std::size_t>(stream.workspace_bytes()));
         std::memset(stream.shared_workspace(), 0xff, static_cast<std::size_t>(stream.shared_bytes()));
         Padded<C> c = before;
         matmul<T, C>(stream, args(c));
         return c;
     }
     std::string text() const {
-        return std::string(form.name) + " " + std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" + std::to_string(shape.k);
+        return std::string(form.name) + " " + std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" +
+               std::to_string(shape.k);
     }
 
     // A sum of k products in any order of at most k float additions errs by (1 + u)^k - 1 <= 1.01 k u of the sum of the
@@ -95,9 +114,11 @@ template <class T, class C> struct Case {
             for (std::int64_t j = 0; j < shape.n; ++j) {
                 double sum = accumulate ? before.value(i, j) : 0, size = std::abs(sum);
                 if (with_bias) sum += static_cast<double>(static_cast<float>(bias[static_cast<std::size_t>(j)]));
-                if (with_bias) size += std::abs(static_cast<double>(static_cast<float>(bias[static_cast<std::size_t>(j)])));
+                if (with_bias)
+                    size += std::abs(static_cast<double>(static_cast<float>(bias[static_cast<std::size_t>(j)])));
                 for (std::int64_t l = 0; l < shape.k; ++l) {
-                    const double term = (form.a_transposed ? a.value(l, i) : a.value(i, l)) * (form.b_transposed ? b.value(j, l) : b.value(l, j));
+                    const double term = (form.a_transposed ? a.value(l, i) : a.value(i, l)) *
+                                        (form.b_transposed ? b.value(j, l) : b.value(l, j));
                     sum += term;
                     size += std::abs(term);
                 }
@@ -111,10 +132,12 @@ template <class T, class C> struct Case {
 };
 
 // One, primes, one past a vector, a register tile, a panel, a block of k, a row tile, a column tile.
-const Shape shapes[] = {{1, 1, 1},    {1, 33, 7},    {2, 16, 31},  {7, 17, 513},  {14, 32, 64},  {15, 47, 65}, {33, 31, 33},
-                        {64, 64, 64}, {113, 97, 40}, {3, 545, 96}, {241, 65, 17}, {61, 513, 1025}, {337, 37, 129}, {1, 700, 33}};
+const Shape shapes[] = {{1, 1, 1},     {1, 33, 7},      {2, 16, 31},    {7, 17, 513},  {14, 32, 64},
+                        {15, 47, 65},  {33, 31, 33},    {64, 64, 64},   {113, 97, 40}, {3, 545, 96},
+                        {241, 65, 17}, {61, 513, 1025}, {337, 37, 129}, {1, 700, 33}};
 
-template <class T, class C> void check_all_shapes() {
+template <class T, class C>
+void check_all_shapes() {
     Stream stream(2);
     for (const Shape& shape : shapes)
         for (const Form& form : forms)
@@ -129,7 +152,8 @@ TEST(Matmul, IsTheProductOnRaggedShapesInFloat) { check_all_shapes<float, float>
 TEST(Matmul, IsTheProductOnRaggedShapesFromBf16ToFloat) { check_all_shapes<bf16, float>(); }
 TEST(Matmul, IsTheProductOnRaggedShapesInBf16RoundedOnce) { check_all_shapes<bf16, bf16>(); }
 
-template <class T, class C> void check_bits_by_threads() {
+template <class T, class C>
+void check_bits_by_threads() {
     Stream one(1), two(2), three(3);
     for (const Shape shape : {Shape{300, 200, 600}, Shape{5, 900, 70}, Shape{61, 33, 1025}})
         for (const Form& form : forms) {
@@ -146,7 +170,8 @@ TEST(Matmul, BitsDoNotDependOnTheNumberOfThreads) {
     check_bits_by_threads<bf16, bf16>();
 }
 
-template <class T, class C> void check_bits_by_cut() {
+template <class T, class C>
+void check_bits_by_cut() {
     Stream stream(2);
     for (const Form& form : forms) {
         const Case<T, C> c({131, 101, 1100}, form, true, true);
@@ -185,13 +210,15 @@ TEST(Matmul, AProductTooBigForOnePackedPieceIsStillTheProduct) {
     for (std::int64_t i = 0; i < 130; i += 43)
         for (std::int64_t j = 0; j < 20000; ++j) {
             double sum = 0, size = 0;
-            for (std::int64_t l = 0; l < 300; ++l) sum += c.a.value(i, l) * c.b.value(j, l), size += std::abs(c.a.value(i, l) * c.b.value(j, l));
+            for (std::int64_t l = 0; l < 300; ++l)
+                sum += c.a.value(i, l) * c.b.value(j, l), size += std::abs(c.a.value(i, l) * c.b.value(j, l));
             ASSERT_LE(std::abs(got.value(i, j) - sum), 1.01 * 302 * 0x1p-24 * size) << i << ", " << j;
         }
     EXPECT_TRUE(got.margins_intact());
 }
 
-template <class T, class C> void check_bits_by_shared_workspace() {
+template <class T, class C>
+void check_bits_by_shared_workspace() {
     Stream roomy(2), tight(2, Stream::default_workspace_bytes, matmul_workspace_bytes);
     for (const bool accumulate : {false, true}) {
         const Case<T, C> c({131, 600, 2500}, forms[1], accumulate, true);
@@ -207,7 +234,8 @@ TEST(Matmul, BitsDoNotDependOnHowMuchIsPackedAtOnce) {
 
 TEST(Matmul, RowsAPowerOfTwoApartAreTheProductToo) {
     Stream stream(2);
-    for (const std::int64_t k : {1021, 1024}) {  // with the margin of 3, rows of 4096 bytes in float; and whole steps of k
+    for (const std::int64_t k :
+         {1021, 1024}) {  // with the margin of 3, rows of 4096 bytes in float; and whole steps of k
         const Case<float, float> f({130, 40, k}, forms[0], false, false);
         f.expect_right(f.run(stream));
         const Case<bf16, bf16> b({130, 40, k}, forms[1], false, false);
@@ -229,11 +257,13 @@ TEST(Matmul, ANanInAnOperandReachesEveryElementItBelongsToAndNoOther) {
         (form.a_transposed ? c.a.at(59, 20) : c.a.at(20, 59)) = bf16(poison);
         const auto got = c.run(stream);
         for (std::int64_t i = 0; i < 40; ++i)
-            for (std::int64_t j = 0; j < 50; ++j) EXPECT_EQ(std::isnan(got.value(i, j)), i == 20) << form.name << i << ", " << j;
+            for (std::int64_t j = 0; j < 50; ++j)
+                EXPECT_EQ(std::isnan(got.value(i, j)), i == 20) << form.name << i << ", " << j;
     }
 }
 
-template <class Call> std::string message(Call call) {
+template <class Call>
+std::string message(Call call) {
     try {
         call();
     } catch (const Error& e) {
@@ -245,16 +275,28 @@ template <class Call> std::string message(Call call) {
 TEST(Matmul, AnOperandWithoutAContiguousDirectionIsNamed) {
     Stream stream(1);
     float x[16] = {};
-    const auto text = message([&] { matmul<float, float>(stream, {.c = x, .c_stride = 2, .a = {x, 4, 2}, .b = {x, 2, 1}, .m = 2, .n = 2, .k = 2, .accumulate = false}); });
+    const auto text = message([&] {
+        matmul<float, float>(
+            stream,
+            {.c = x, .c_stride = 2, .a = {x, 4, 2}, .b = {x, 2, 1}, .m = 2, .n = 2, .k = 2, .accumulate = false});
+    });
     EXPECT_EQ(text, "matmul: a has strides 4 and 2; one of them must be 1");
-    const auto rows = message([&] { matmul<float, float>(stream, {.c = x, .c_stride = 1, .a = {x, 2, 1}, .b = {x, 2, 1}, .m = 2, .n = 2, .k = 2, .accumulate = false}); });
+    const auto rows = message([&] {
+        matmul<float, float>(
+            stream,
+            {.c = x, .c_stride = 1, .a = {x, 2, 1}, .b = {x, 2, 1}, .m = 2, .n = 2, .k = 2, .accumulate = false});
+    });
     EXPECT_EQ(rows, "matmul: rows of c are 1 elements apart, but hold 2");
 }
 
 TEST(Matmul, AStreamWithTooLittleWorkspaceIsRefused) {
     Stream stream(1, 4096);
     float x[16] = {};
-    const auto text = message([&] { matmul<float, float>(stream, {.c = x, .c_stride = 2, .a = {x, 2, 1}, .b = {x, 2, 1}, .m = 2, .n = 2, .k = 2, .accumulate = false}); });
+    const auto text = message([&] {
+        matmul<float, float>(
+            stream,
+            {.c = x, .c_stride = 2, .a = {x, 2, 1}, .b = {x, 2, 1}, .m = 2, .n = 2, .k = 2, .accumulate = false});
+    });
     EXPECT_NE(text.find("4096 bytes of workspace a thread"), std::string::npos) << text;
 }
 

@@ -23,12 +23,21 @@ std::atomic<std::int64_t> allocations{0};
 namespace keel {
 namespace {
 
-template <class T> void check_product(std::int64_t m, std::int64_t n, std::int64_t k) {
+template <class T>
+void check_product(std::int64_t m, std::int64_t n, std::int64_t k) {
     Stream stream(2);
-    std::vector<T> a(static_cast<std::size_t>(m * k), T(1.0f)), b(static_cast<std::size_t>(n * k), T(1.0f)), c(static_cast<std::size_t>(m * n));
+    std::vector<T> a(static_cast<std::size_t>(m * k), T(1.0f)), b(static_cast<std::size_t>(n * k), T(1.0f)),
+        c(static_cast<std::size_t>(m * n));
     const std::int64_t before = allocations;
     for (int i = 0; i < 2; ++i)
-        matmul<T, T>(stream, {.c = c.data(), .c_stride = n, .a = {a.data(), k, 1}, .b = {b.data(), 1, k}, .m = m, .n = n, .k = k, .accumulate = false});
+        matmul<T, T>(stream, {.c = c.data(),
+                              .c_stride = n,
+                              .a = {a.data(), k, 1},
+                              .b = {b.data(), 1, k},
+                              .m = m,
+                              .n = n,
+                              .k = k,
+                              .accumulate = false});
     EXPECT_EQ(allocations, before) << m << " x " << n << " x " << k;
 }
 
@@ -39,7 +48,8 @@ TEST(Allocation, AProductMakesNone) {
     }
 }
 
-template <class T> void check_attention() {
+template <class T>
+void check_attention() {
     const attention_test::Problem p{4, 2, 64, 100, 0, 0, attention_test::Mask::documents};
     Stream stream(2);
     attention_test::Tensors<T> t(p);
