@@ -97,7 +97,7 @@ void linear_wgrad(Stream& stream, const LinearWgrad<T>& a) {
                               .m = a.dy.dim(1),
                               .n = a.x.dim(1),
                               .k = a.dy.dim(0),
-                              .accumulate = true});
+                              .accumulate = a.accumulate});
 }
 
 // A tile owns some columns and adds their tokens in order, in blocks that keep a partial sum short.

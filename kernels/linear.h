@@ -29,9 +29,10 @@ template <class T> struct LinearDgrad {  // dx = dy w
     bool accumulate = false;
 };
 template <class T> struct LinearWgrad {  // dw += dy^T x
-    View<float> dw;                     // [out, in]      accumulated
+    View<float> dw;                     // [out, in]      accumulated, or written if not `accumulate`
     View<const T> dy;                   // [tokens, out]  read
     View<const T> x;                    // [tokens, in]   read
+    bool accumulate = true;
 };
 template <class T> struct BiasGrad {    // dbias += sum over tokens of dy
     View<float> dbias;                  // [out]          accumulated

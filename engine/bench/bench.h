@@ -11,9 +11,33 @@
 #include <vector>
 
 #include "engine/config.h"
+#include "kernels/base/pages.h"
+#include "kernels/base/random.h"
 #include "kernels/base/stream.h"
+#include "kernels/base/view.h"
 
 namespace keel::bench {
+
+// Random elements in huge pages, where the arena of a run would have them.
+template <class T> class Buffer {
+public:
+    Buffer(std::int64_t rows, std::int64_t cols, std::uint64_t seed = 3)
+        : rows_(rows), cols_(cols), pages_(rows * cols * static_cast<std::int64_t>(sizeof(T))) {
+        // Drawing is slow, and values do not matter beyond not being special: a block is drawn and repeated.
+        const Random random(seed, Purpose::test, "bench");
+        constexpr std::int64_t block = 4093;
+        T* x = data();
+        for (std::int64_t i = 0; i < rows * cols; ++i)
+            x[i] = i < block ? static_cast<T>(static_cast<float>(random.uniform(static_cast<std::uint64_t>(i)) - 0.5)) : x[i - block];
+    }
+    T* data() const { return reinterpret_cast<T*>(pages_.data()); }
+    View<T> view() const { return View<T>(data(), {rows_, cols_}); }
+    View<T> flat() const { return View<T>(data(), {rows_ * cols_}); }
+
+private:
+    std::int64_t rows_, cols_;
+    Pages pages_;
+};
 
 struct Sample {
     double median_s = 0, best_s = 0;

@@ -7,7 +7,6 @@
 #include "engine/model/layout.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
-#include "kernels/base/random.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
@@ -18,23 +17,6 @@
 
 namespace keel::bench {
 namespace {
-
-template <class T> class Buffer {
-public:
-    Buffer(std::int64_t rows, std::int64_t cols, std::uint64_t seed = 3) : rows_(rows), cols_(cols), x_(static_cast<std::size_t>(rows * cols)) {
-        const Random random(seed, Purpose::test, "bench op");
-        // Drawing is slow and values do not matter beyond not being special: a block is drawn and repeated.
-        constexpr std::size_t block = 4093;
-        for (std::size_t i = 0; i < std::min(block, x_.size()); ++i) x_[i] = static_cast<T>(static_cast<float>(random.uniform(i) - 0.5));
-        for (std::size_t i = block; i < x_.size(); ++i) x_[i] = x_[i - block];
-    }
-    View<T> view() { return View<T>(x_.data(), {rows_, cols_}); }
-    View<T> flat() { return View<T>(x_.data(), {rows_ * cols_}); }
-
-private:
-    std::int64_t rows_, cols_;
-    std::vector<T> x_;
-};
 
 struct Entry {
     OpTime op;
@@ -78,7 +60,7 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
         const auto flops = 2.0 * static_cast<double>(tokens * w.view().dim(0)) * static_cast<double>(w.view().dim(1));
         add(std::string(name) + " forward", calls, flops, 0, [&] { linear_forward<T>(s, {.y = y.view(), .x = x.view(), .w = w.view()}); });
         add(std::string(name) + " dgrad", calls, flops, 0, [&] { linear_dgrad<T>(s, {.dx = x.view(), .dy = y.view(), .w = w.view()}); });
-        add(std::string(name) + " wgrad", calls, flops, 0, [&] { linear_wgrad<T>(s, {.dw = dw.view(), .dy = y.view(), .x = x.view()}); });
+        add(std::string(name) + " wgrad", calls, flops, 0, [&] { linear_wgrad<T>(s, {.dw = dw.view(), .dy = y.view(), .x = x.view(), .accumulate = false}); });
     };
     linear("qkv", layers, h, w_qkv, qkv, g_qkv);
     linear("out", layers, att, w_out, h, g_out);
@@ -130,10 +112,11 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
     std::vector<std::byte> reduce_scratch(static_cast<std::size_t>(reduce_scratch_bytes(params.flat_size)));
     double norm = 0;
     const auto n = static_cast<double>(params.flat_size);
-    add("zero gradients", 1, 0, 4 * n, [&] {
+    const View<float> embed = params.view(grad.flat(), "embed");  // matrices are written by their wgrad
+    add("zero gradients", 1, 0, 4 * static_cast<double>(embed.size()), [&, embed] {
         constexpr std::int64_t tile = 1 << 16;
-        s.parallel(ceil_div(params.flat_size, tile), [&](std::int64_t t, int) {
-            std::memset(grad.flat().data() + t * tile, 0, static_cast<std::size_t>(std::min(tile, params.flat_size - t * tile)) * sizeof(float));
+        s.parallel(ceil_div(embed.size(), tile), [&](std::int64_t t, int) {
+            std::memset(embed.data() + t * tile, 0, static_cast<std::size_t>(std::min(tile, embed.size() - t * tile)) * sizeof(float));
         });
     });
     add("gradient norm", 1, 0, 4 * n, [&] {

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "engine/bench/bench.h"
-#include "kernels/base/random.h"
 #include "kernels/matmul.h"
 #include "kernels/simd.h"
 
@@ -33,20 +33,11 @@ void fma_loop(volatile float* sink) {
     *sink = simd::sum(total);
 }
 
-template <class T> std::vector<T> random_vector(std::int64_t n, std::uint64_t seed) {
-    const Random random(seed, Purpose::test, "bench");
-    std::vector<T> x(static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i)
-        x[static_cast<std::size_t>(i)] = static_cast<T>(static_cast<float>(random.uniform(static_cast<std::uint64_t>(i)) - 0.5));
-    return x;
-}
-
 double copy_rate(Stream& stream) {
     constexpr std::int64_t bytes = 256 << 20, tile = 1 << 20;
-    const std::vector<char> from(bytes, 1);
-    std::vector<char> to(bytes, 2);
+    const Buffer<float> from(1, bytes / 4), to(1, bytes / 4);
     const auto body = [&] {
-        stream.parallel(bytes / tile, [&](std::int64_t t, int) { std::memcpy(to.data() + t * tile, from.data() + t * tile, tile); });
+        stream.parallel(bytes / tile, [&](std::int64_t t, int) { std::memcpy(to.data() + t * (tile / 4), from.data() + t * (tile / 4), tile); });
     };
     return 2.0 * bytes / measure({body}, 7)[0].best_s;
 }
@@ -62,17 +53,16 @@ struct Ceiling::Operands {
     Stream& stream;
     std::int64_t n;
     int repeats;
-    bool f32;
-    std::vector<float> a32, b32, c;
-    std::vector<bf16> a16, b16;
+    Buffer<float> c;
+    std::optional<Buffer<float>> a32, b32;
+    std::optional<Buffer<bf16>> a16, b16;
 };
 
 Ceiling::Ceiling(Stream& stream, const std::string& dtype, std::int64_t n)
-    : operands_(std::make_unique<Operands>(Operands{stream, n, static_cast<int>(std::max<std::int64_t>(1, 5'000'000'000 / (n * n * n))),
-                                                    dtype == "f32", {}, {}, std::vector<float>(static_cast<std::size_t>(n * n)), {}, {}})) {
-    Operands& o = *operands_;
-    if (o.f32) o.a32 = random_vector<float>(n * n, 1), o.b32 = random_vector<float>(n * n, 2);
-    else o.a16 = random_vector<bf16>(n * n, 1), o.b16 = random_vector<bf16>(n * n, 2);
+    : operands_(new Operands{stream, n, static_cast<int>(std::max<std::int64_t>(1, 5'000'000'000 / (n * n * n))), Buffer<float>(n, n),
+                             {}, {}, {}, {}}) {
+    if (dtype == "f32") operands_->a32.emplace(n, n, 1), operands_->b32.emplace(n, n, 2);
+    else operands_->a16.emplace(n, n, 1), operands_->b16.emplace(n, n, 2);
 }
 Ceiling::~Ceiling() = default;
 
@@ -83,8 +73,8 @@ double Ceiling::flops() const {
 
 void Ceiling::operator()() const {
     Operands& o = *operands_;
-    if (o.f32) square_product(o.stream, o.n, o.a32.data(), o.b32.data(), o.c.data(), o.repeats);
-    else square_product(o.stream, o.n, o.a16.data(), o.b16.data(), o.c.data(), o.repeats);
+    if (o.a32) square_product(o.stream, o.n, o.a32->data(), o.b32->data(), o.c.data(), o.repeats);
+    else square_product(o.stream, o.n, o.a16->data(), o.b16->data(), o.c.data(), o.repeats);
 }
 
 std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, int rounds) {

@@ -1,16 +1,11 @@
 #include "engine/memory/arena.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 namespace keel {
 namespace {
-
-constexpr std::int64_t huge_page = 2 << 20;
 
 // What the kernel says could still be had without swapping; 0 if it does not say.
 std::int64_t available_memory_bytes() {
@@ -26,27 +21,20 @@ std::int64_t available_memory_bytes() {
 
 }  // namespace
 
-Arena::Arena(const MemoryPlan& plan, Stream& stream) : plan_(plan), bytes_(plan.peak_bytes()), base_(nullptr) {
-    const std::int64_t mapped = std::max<std::int64_t>(huge_page, (bytes_ + huge_page - 1) / huge_page * huge_page);
+Arena::Arena(const MemoryPlan& plan, Stream& stream) : plan_(plan), bytes_(plan.peak_bytes()) {
     const std::int64_t available = available_memory_bytes();
-    void* p = available > 0 && mapped > available
-                  ? MAP_FAILED
-                  : mmap(nullptr, static_cast<std::size_t>(mapped), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
+    try {
+        if (available > 0 && bytes_ > available) throw std::bad_alloc();
+        pages_ = Pages(bytes_);
+    } catch (const std::bad_alloc&) {
         fail("this run needs ", human_bytes(bytes_), " and the machine has ", human_bytes(available),
              " left.\n", plan.table(),
              "Lower --train.micro_batch, --data.seq_len or --memory.head_chunk, or raise --memory.recompute "
              "(none, swiglu, norms, attention, block).");
-    base_ = static_cast<std::byte*>(p);
-    madvise(base_, static_cast<std::size_t>(mapped), MADV_HUGEPAGE);
-    stream.parallel(mapped / huge_page,
-                    [&](std::int64_t tile, int) { std::memset(base_ + tile * huge_page, 0, huge_page); });
-}
-
-Arena::~Arena() {
-    const std::int64_t mapped = std::max<std::int64_t>(huge_page, (bytes_ + huge_page - 1) / huge_page * huge_page);
-    munmap(base_, static_cast<std::size_t>(mapped));
+    }
+    stream.parallel(pages_.mapped_bytes() / Pages::page_bytes, [&](std::int64_t tile, int) {
+        std::memset(pages_.data() + tile * Pages::page_bytes, 0, Pages::page_bytes);
+    });
 }
 
 std::int64_t Arena::offset(int index) const {

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "engine/memory/plan.h"
+#include "kernels/base/pages.h"
 #include "kernels/base/stream.h"
 
 namespace keel {
@@ -15,14 +16,13 @@ class Arena {
 public:
     // Throws Error with the plan's table and the flags that would lower it if the machine cannot give so much.
     Arena(const MemoryPlan& plan, Stream& stream);
-    ~Arena();
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
     std::int64_t bytes() const { return bytes_; }
 
     template <class T> View<T> view(const Reserved<T>& r) const {
-        T* p = reinterpret_cast<T*>(base_ + offset(r.index));
+        T* p = reinterpret_cast<T*>(pages_.data() + offset(r.index));
         switch (r.rank) {
             case 1: return View<T>(p, {r.dims[0]});
             case 2: return View<T>(p, {r.dims[0], r.dims[1]});
@@ -36,7 +36,7 @@ private:
 
     const MemoryPlan& plan_;  // whoever owns the Arena owns the plan too, and longer
     std::int64_t bytes_;
-    std::byte* base_;
+    Pages pages_;
 };
 
 }  // namespace keel

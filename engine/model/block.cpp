@@ -93,14 +93,14 @@ template <class T>
 void block_backward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockGrads& g,
                     const BlockSaved<T>& saved, const BlockTemp<T>& t, const Sequence& seq, View<T> dh) {
     /*8*/ linear_dgrad<T>(s, {.dx = t.dact, .dy = dh, .w = p.down});
-          linear_wgrad<T>(s, {.dw = g.down, .dy = dh, .x = saved.act});
+          linear_wgrad<T>(s, {.dw = g.down, .dy = dh, .x = saved.act, .accumulate = g.accumulate});
     /*7*/ swiglu_backward<T>(s, {.dgate_up = saved.gate_up, .dy = t.dact, .gate_up = saved.gate_up});
     /*6*/ linear_dgrad<T>(s, {.dx = t.dnorm, .dy = saved.gate_up, .w = p.gate_up});
-          linear_wgrad<T>(s, {.dw = g.gate_up, .dy = saved.gate_up, .x = saved.ffn_norm});
+          linear_wgrad<T>(s, {.dw = g.gate_up, .dy = saved.gate_up, .x = saved.ffn_norm, .accumulate = g.accumulate});
     /*5*/ rmsnorm_backward<T>(s, {.dx = dh, .dgain = g.ffn_norm, .scratch = t.norm_scratch, .dy = t.dnorm, .x = saved.mid,
                                   .gain = p.ffn_norm, .rstd = saved.ffn_rstd, .dresidual = dh});
     /*4*/ linear_dgrad<T>(s, {.dx = t.datt, .dy = dh, .w = p.out});
-          linear_wgrad<T>(s, {.dw = g.out, .dy = dh, .x = saved.att});
+          linear_wgrad<T>(s, {.dw = g.out, .dy = dh, .x = saved.att, .accumulate = g.accumulate});
     /*3*/ const View<T> dq = q_columns(dims, t.dqkv), dk = k_columns(dims, t.dqkv);
           attention_backward<T>(s, {.dq = dq, .dk = dk, .dv = v_columns(dims, t.dqkv), .scratch = t.attention_scratch,
                                     .dy = t.datt, .y = saved.att, .lse = saved.lse, .q = rotated_q(dims, saved),
@@ -116,7 +116,7 @@ void block_backward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, c
           }
           if (g.qkv_bias) bias_grad<T>(s, {.dbias = *g.qkv_bias, .dy = t.dqkv});
           linear_dgrad<T>(s, {.dx = t.dnorm, .dy = t.dqkv, .w = p.qkv});
-          linear_wgrad<T>(s, {.dw = g.qkv, .dy = t.dqkv, .x = saved.attn_norm});
+          linear_wgrad<T>(s, {.dw = g.qkv, .dy = t.dqkv, .x = saved.attn_norm, .accumulate = g.accumulate});
     /*1*/ rmsnorm_backward<T>(s, {.dx = dh, .dgain = g.attn_norm, .scratch = t.norm_scratch, .dy = t.dnorm, .x = saved.in,
                                   .gain = p.attn_norm, .rstd = saved.attn_rstd, .dresidual = dh});
 }

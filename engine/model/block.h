@@ -42,9 +42,10 @@ template <class T> struct BlockParams {
     std::optional<View<const T>> qkv_bias;        // [qkv_size]
     std::optional<View<const T>> q_norm, k_norm;  // [head_dim]
 };
-struct BlockGrads {  // accumulated
+struct BlockGrads {  // vectors accumulate; so do matrices, unless this is the first micro-batch of a step
     View<float> attn_norm, qkv, out, ffn_norm, gate_up, down;
     std::optional<View<float>> qkv_bias, q_norm, k_norm;
+    bool accumulate = true;  // of the matrices: false writes them, which saves clearing and reading them
 };
 template <class T> struct BlockSaved {
     View<T> in;              // [tokens, hidden]

@@ -23,8 +23,9 @@ BlockDims block_dims(const ModelSection& m) {
 
 std::int64_t head_chunk(std::int64_t asked, std::int64_t tokens, std::int64_t vocab) {
     if (asked > 0) return std::min(asked, tokens);
-    constexpr std::int64_t logits_bytes = 16 << 20;
-    const std::int64_t fit = std::max<std::int64_t>(128, logits_bytes / (4 * vocab) / 64 * 64);
+    // A chunk reads the whole output matrix three times: many tokens share that. Past some tens of MiB nothing is gained.
+    constexpr std::int64_t logits_bytes = 64 << 20;
+    const std::int64_t fit = std::max<std::int64_t>(256, logits_bytes / (4 * vocab) / 64 * 64);
     return std::min(tokens, fit);
 }
 

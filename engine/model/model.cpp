@@ -66,11 +66,16 @@ public:
     void init(std::uint64_t seed) override {
         init_params<T>(stream_, params(), seed, master(), param());
         fill_zero(grads());
+        first_micro_batch_ = false;
         fill_zero(first_moment());
         fill_zero(second_moment());
     }
 
-    void zero_grads() override { fill_zero(grads()); }
+    void zero_grads() override {
+        for (const Param& p : params().specs)
+            if (p.shape.size() == 1 || (p.name == "embed" && !config_.tied)) fill_zero(grads().rows(p.offset, p.size()));
+        first_micro_batch_ = true;
+    }
 
     double train_micro_batch(const Batch& batch) override {
         const Sequence seq = sequence(batch);
@@ -82,9 +87,12 @@ public:
             const Block& b = blocks_[i];
             const BlockSaved<T> saved = narrow(b.training->backward, tokens);
             block_recompute<T>(stream_, layout_.dims, b.params, saved, seq, layout_.use.recompute, b.training->branch.rows(0, tokens));
-            block_backward<T>(stream_, layout_.dims, b.params, b.training->grads, saved, narrow(b.training->temp, tokens), seq, dh);
+            BlockGrads grads_of_block = b.training->grads;
+            grads_of_block.accumulate = !first_micro_batch_;
+            block_backward<T>(stream_, layout_.dims, b.params, grads_of_block, saved, narrow(b.training->temp, tokens), seq, dh);
         }
         embedding_backward<T>(stream_, {.dw = params().view(grads(), "embed"), .dy = dh, .ids = batch.ids, .vocab_begin = 0});
+        first_micro_batch_ = false;
         return total_loss(tokens);
     }
 
@@ -216,7 +224,8 @@ private:
             /*2*/ cross_entropy_grad<T>(stream_, {.loss = loss.rows(begin, n), .dlogits = dlogits, .logits = logits, .labels = labels,
                                                   .max = max, .sum = sum, .target = target, .vocab_begin = 0, .z_loss = z_loss_});
             /*1*/ linear_dgrad<T>(stream_, {.dx = arena_.view(layout_.dfinal).rows(begin, n), .dy = dlogits, .w = head_weight()});
-                  linear_wgrad<T>(stream_, {.dw = params().view(grads(), config_.tied ? "embed" : "head"), .dy = dlogits, .x = norm.rows(begin, n)});
+                  linear_wgrad<T>(stream_, {.dw = params().view(grads(), config_.tied ? "embed" : "head"), .dy = dlogits, .x = norm.rows(begin, n),
+                                            .accumulate = !first_micro_batch_ || begin > 0});
         }
         if (dh)
             rmsnorm_backward<T>(stream_, {.dx = *dh, .dgain = params().view(grads(), "final_norm"),
@@ -246,6 +255,7 @@ private:
     ModelLayout<T> layout_;
     Arena arena_;
     std::vector<Block> blocks_;
+    bool first_micro_batch_ = false;  // of a step, since zero_grads
 };
 
 }  // namespace

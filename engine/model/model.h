@@ -35,6 +35,8 @@ public:
     // Draws initial weights, clears gradients and moments.
     virtual void init(std::uint64_t seed) = 0;
 
+    // Begins a step: the next micro-batch starts the gradients anew. (Matrices are then written instead of added to, so
+    // only what is summed otherwise is cleared here.)
     virtual void zero_grads() = 0;
     // Forward and backward of one micro-batch: gradients of the summed loss accumulate. Returns the summed loss.
     virtual double train_micro_batch(const Batch& batch) = 0;

@@ -1,7 +1,6 @@
 #include "kernels/base/stream.h"
 
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/pages.h"
 
 namespace keel {
 namespace {
@@ -39,7 +39,7 @@ struct Stream::Crew {
     int threads;
     std::int64_t workspace_bytes;
     std::int64_t shared_bytes;
-    std::byte* workspace = nullptr;  // one piece a thread, then the shared one
+    Pages workspace;  // one piece a thread, then the shared one
     std::vector<std::thread> workers;
 
     // One job at a time. `epoch` announces it; `busy` counts the workers that still hold it.
@@ -81,11 +81,7 @@ Stream::Stream(int threads, std::int64_t workspace_bytes, std::int64_t shared_by
     crew_->threads = threads ? threads : available_cpus();
     crew_->workspace_bytes = ceil_div(std::max<std::int64_t>(workspace_bytes, 64), 64) * 64;
     crew_->shared_bytes = ceil_div(std::max<std::int64_t>(shared_bytes, 64), 64) * 64;
-    const auto bytes = static_cast<std::size_t>(crew_->workspace_bytes * crew_->threads + crew_->shared_bytes);
-    const std::size_t huge_page = 2 << 20;
-    crew_->workspace = static_cast<std::byte*>(std::aligned_alloc(huge_page, (bytes + huge_page - 1) / huge_page * huge_page));
-    if (!crew_->workspace) throw std::bad_alloc();
-    madvise(crew_->workspace, bytes, MADV_HUGEPAGE);
+    crew_->workspace = Pages(crew_->workspace_bytes * crew_->threads + crew_->shared_bytes);
     for (int t = 1; t < crew_->threads; ++t) crew_->workers.emplace_back([crew = crew_.get(), t] { crew->work(t); });
 }
 
@@ -94,12 +90,11 @@ Stream::~Stream() {
     crew_->epoch.fetch_add(1, std::memory_order_release);
     crew_->epoch.notify_all();
     for (auto& worker : crew_->workers) worker.join();
-    std::free(crew_->workspace);
 }
 
 int Stream::threads() const { return crew_->threads; }
 std::int64_t Stream::workspace_bytes() const { return crew_->workspace_bytes; }
-std::byte* Stream::workspace(int thread) const { return crew_->workspace + thread * crew_->workspace_bytes; }
+std::byte* Stream::workspace(int thread) const { return crew_->workspace.data() + thread * crew_->workspace_bytes; }
 std::int64_t Stream::shared_bytes() const { return crew_->shared_bytes; }
 std::byte* Stream::shared_workspace() const { return workspace(crew_->threads); }
 

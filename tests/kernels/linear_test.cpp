@@ -126,6 +126,23 @@ TEST(Linear, WgradAndBiasGradAddToWhatIsThere) {
     check_wgrad<bf16>();
 }
 
+// The first micro-batch of a step writes: what was there, even NaN, is gone, and the sum is the one that adding to zero gives.
+template <class T>
+void check_wgrad_writes() {
+    Stream stream(2);
+    Matrix<T> dy(37, 45, "dy", 2), x(37, 70, "x", 4);
+    Matrix<float> zero(45, 70, std::vector<double>(45 * 70, 0.0)), nan(45, 70, std::vector<double>(45 * 70, NAN));
+    linear_wgrad<T>(stream, {.dw = zero.view(), .dy = dy.view(), .x = x.view()});
+    linear_wgrad<T>(stream, {.dw = nan.view(), .dy = dy.view(), .x = x.view(), .accumulate = false});
+    for (std::int64_t j = 0; j < 45; ++j)
+        for (std::int64_t k = 0; k < 70; ++k) ASSERT_EQ(nan.value(j, k), zero.value(j, k)) << j << ", " << k;
+}
+
+TEST(Linear, WgradWritesWhenAskedNotToAccumulate) {
+    check_wgrad_writes<float>();
+    check_wgrad_writes<bf16>();
+}
+
 // Inputs are exact in both types, and so are these short sums in float: only bf16 results are rounded (by 2^-8).
 template <class T>
 void check_golden() {
