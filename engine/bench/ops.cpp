@@ -90,8 +90,9 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
     add("rmsnorm backward", 2 * layers + 1, 0, 4 * row, [&] {
         rmsnorm_backward<T>(s, {.dx = h2.view(), .dgain = dgain.flat(), .scratch = scratch_view, .dy = h3.view(), .x = h.view(), .gain = gain.flat(), .rstd = rstd.flat(), .dresidual = h2.view()});
     });
-    add("rope", 4 * layers, 0, 2 * static_cast<double>(tokens * d.q_size()) * e, [&, q] {
-        rope_forward<T>(s, {.x = q, .table = table.view(), .positions = ints(positions), .head_dim = d.head_dim});
+    const View<T> qk = qkv.view().columns(0, d.q_size() + d.kv_size());
+    add("rope", 2 * layers, 0, 2 * static_cast<double>(qk.size()) * e, [&, qk] {
+        rope_forward<T>(s, {.x = qk, .table = table.view(), .positions = ints(positions), .head_dim = d.head_dim});
     });
     const double ffn_row = static_cast<double>(tokens * m.ffn) * e;
     add("swiglu forward", layers, 0, 3 * ffn_row, [&] { swiglu_forward<T>(s, {.y = act.view(), .gate_up = gate_up.view()}); });

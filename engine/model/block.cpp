@@ -40,13 +40,14 @@ template <class T>
 void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
                  const Sequence& seq) {
     linear_forward<T>(s, {.y = saved.qkv, .x = saved.attn_norm, .w = p.qkv, .bias = p.qkv_bias});
-    const View<T> q = rotated_q(dims, saved), k = rotated_k(dims, saved);
     if (dims.qk_norm) {
+        const View<T> q = rotated_q(dims, saved), k = rotated_k(dims, saved);
         head_norm_forward<T>(s, {.y = q, .rstd = *saved.q_rstd, .x = q_columns(dims, saved.qkv), .gain = *p.q_norm, .eps = dims.eps});
         head_norm_forward<T>(s, {.y = k, .rstd = *saved.k_rstd, .x = k_columns(dims, saved.qkv), .gain = *p.k_norm, .eps = dims.eps});
     }
-    rope_forward<T>(s, {.x = q, .table = seq.rope, .positions = seq.positions, .head_dim = dims.head_dim});
-    rope_forward<T>(s, {.x = k, .table = seq.rope, .positions = seq.positions, .head_dim = dims.head_dim});
+    // q and k lie side by side in either buffer, so one pass rotates both.
+    rope_forward<T>(s, {.x = (dims.qk_norm ? *saved.qk : saved.qkv).columns(0, dims.q_size() + dims.kv_size()), .table = seq.rope,
+                        .positions = seq.positions, .head_dim = dims.head_dim});
 }
 
 template <class T>
@@ -106,8 +107,8 @@ void block_backward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, c
                                     .dy = t.datt, .y = saved.att, .lse = saved.lse, .q = rotated_q(dims, saved),
                                     .k = rotated_k(dims, saved), .v = v_columns(dims, saved.qkv), .lo = seq.lo,
                                     .head_dim = dims.head_dim, .query_offset = 0, .scale = attention_scale(dims)});
-    /*2*/ rope_backward<T>(s, {.x = dq, .table = seq.rope, .positions = seq.positions, .head_dim = dims.head_dim});
-          rope_backward<T>(s, {.x = dk, .table = seq.rope, .positions = seq.positions, .head_dim = dims.head_dim});
+    /*2*/ rope_backward<T>(s, {.x = t.dqkv.columns(0, dims.q_size() + dims.kv_size()), .table = seq.rope,
+                               .positions = seq.positions, .head_dim = dims.head_dim});
           if (dims.qk_norm) {
               head_norm_backward<T>(s, {.dx = dq, .dgain = *g.q_norm, .scratch = t.norm_scratch, .dy = dq,
                                         .x = q_columns(dims, saved.qkv), .gain = *p.q_norm, .rstd = *saved.q_rstd});
