@@ -299,12 +299,7 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
         };
         spread(args.q, q, q_wide);
         spread(args.dy, dy, dy_wide);
-        for (std::int64_t i = 0; i < tile_rows; ++i) {
-            const std::int64_t row = tile.first + i;
-            const bool used = i < tile.rows;
-            lse[i] = used ? args.lse[list.head(row) * list.tokens + list.token(row)] * log2_e : 0;
-            delta[i] = used ? scratch.delta[list.kv_head * list.count() + row] : 0;
-        }
+        lse_and_delta(args, list, tile, 1.0f, lse, delta);
         const std::int64_t g0 = (std::max(tile.begin, block_begin) - block_begin) / key_group;
         const std::int64_t g1 = (std::min(tile.end, block_end) - block_begin + key_group - 1) / key_group;
         for (std::int64_t g = 0; g < groups; ++g) {

@@ -18,23 +18,24 @@ namespace keel::attention {
 // Keys a task owns at most: every tile of queries is gathered once for all of them.
 constexpr std::int64_t most_keys = 256;
 
+// Of them, these are worked with a tile at a time: their scores stay in the nearest cache from product to product.
+constexpr std::int64_t part_keys = 64;
+
 // Floats of workspace.
 constexpr std::int64_t backward_floats(std::int64_t head_dim) {
     const std::int64_t wide = round_up(head_dim, lanes);
-    return tile_rows * (2 * head_dim + 2 * most_keys + 3 * wide + 2) + most_keys * 4 * wide;
+    return tile_rows * (2 * head_dim + 2 * part_keys + 3 * wide + 2) + most_keys * 4 * wide;
 }
 
 // Scratch shared by the threads, for all heads.
 struct BackwardScratch {
-    float* delta;  // [kv_heads][rows]
-    float* dq;     // sums in progress: [kv_heads][rows][head_dim], or [kv_heads][tiles][head_dim][tile_rows]
+    float* dq;  // sums in progress: [kv_heads][rows][head_dim], or [kv_heads][tiles][head_dim][tile_rows]
     std::atomic<std::int32_t>* turn;  // [kv_heads][tiles], the block of keys that may add to this tile's dq
 
     struct Sizes {
-        std::int64_t delta, dq, turn;  // bytes
+        std::int64_t dq, turn;  // bytes
         Sizes(std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
             const std::int64_t tiles = kv_heads * ((heads / kv_heads * tokens + tile_rows - 1) / tile_rows);
-            delta = round_up(heads * tokens * 4, 64);
             dq = tiles * tile_rows * round_up(head_dim, 32) * 4;
             turn = round_up(tiles * 4, 64);
         }
@@ -42,43 +43,46 @@ struct BackwardScratch {
     BackwardScratch(std::byte* at, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
                     std::int64_t head_dim) {
         const Sizes bytes(tokens, heads, kv_heads, head_dim);
-        delta = reinterpret_cast<float*>(at);
-        dq = reinterpret_cast<float*>(at + bytes.delta);
-        turn = reinterpret_cast<std::atomic<std::int32_t>*>(at + bytes.delta + bytes.dq);
+        dq = reinterpret_cast<float*>(at);
+        turn = reinterpret_cast<std::atomic<std::int32_t>*>(at + bytes.dq);
     }
 };
 
-// delta of a tile's rows, and whose turn is first.
+// lse in base 2, and delta times `scale`, of a tile's rows. Every block of keys computes them again: a tile's dy is in
+// the nearest cache by then, and a pass of their own over dy and y would take longer.
 template <class T>
-void backward_prepare(const AttentionBackward<T>& args, const Rows& list, std::int64_t index, std::int64_t block_keys,
-                      const BackwardScratch& scratch) {
-    const Tile tile(list, args.lo, index);
-    for (std::int64_t i = 0; i < tile.rows; ++i) {
+void lse_and_delta(const AttentionBackward<T>& args, const Rows& list, const Tile& tile, float scale, float* lse,
+                   float* delta) {
+    for (std::int64_t i = 0; i < tile_rows; ++i) {
+        lse[i] = delta[i] = 0;
+        if (i >= tile.rows) continue;
         const std::int64_t row = tile.first + i;
         const T *dy = list.at(args.dy, row), *y = list.at(args.y, row);
         Float sum{};
-        for (std::int64_t d = 0; d < list.head_dim; d += lanes) {
-            const std::int64_t here = list.head_dim - d;
-            sum += here >= lanes ? simd::load(dy + d) * simd::load(y + d)
-                                 : simd::load_part(dy + d, here) * simd::load_part(y + d, here);
-        }
-        scratch.delta[list.kv_head * list.count() + row] = simd::sum(sum);
+        simd::sweep(list.head_dim, [&](auto at) { sum += at.load(dy) * at.load(y); });
+        lse[i] = args.lse[list.head(row) * list.tokens + list.token(row)] * log2_e;
+        delta[i] = simd::sum(sum) * scale;
     }
+}
+
+// Whose turn is first on a tile's dq.
+inline void backward_turn(const Rows& list, const Tile& tile, std::int64_t index, std::int64_t block_keys,
+                          const BackwardScratch& scratch) {
     scratch.turn[list.kv_head * list.tiles() + index].store(static_cast<std::int32_t>(tile.begin / block_keys),
                                                             std::memory_order_relaxed);
 }
 
-// s becomes P and dp becomes ds.
+// s becomes P and dp becomes ds; dp and delta have been scaled.
 template <bool masked>
 inline void differentiate(const Tile& tile, std::int64_t key, std::int64_t keys, const float* lse, const float* delta,
-                          float scale, float* s, float* dp) {
+                          float* s, float* dp) {
     for (int v = 0; v < tile.columns / lanes; ++v) {
         const Float base = simd::load(lse + v * lanes), mean = simd::load(delta + v * lanes);
         for (std::int64_t k = 0; k < keys; ++k) {
             float* const at = s + k * tile_rows + v * lanes;
             float* const d_at = dp + k * tile_rows + v * lanes;
             Float p = exp2(simd::load(at) - base);
-            Float ds = p * (simd::load(d_at) - mean) * scale;
+            Float ds = p * (simd::load(d_at) - mean);
             if constexpr (masked) {
                 const Int seen = tile.sees(key + k, v);
                 p = seen ? p : Float{};
@@ -99,82 +103,107 @@ void backward_block(const AttentionBackward<T>& args, const Rows& list, std::int
     float* const dv = dk + block_keys * wide;
     float* const k = dv + block_keys * wide;
     float* const v = k + block_keys * wide;
-    float* const q_columns = v + block_keys * wide;  // [head_dim][tile_rows], scaled to base 2
-    float* const dy_columns = q_columns + head_dim * tile_rows;
-    float* const q_rows = dy_columns + head_dim * tile_rows;  // [tile_rows][wide]
+    float* const q_columns = v + block_keys * wide;              // [head_dim][tile_rows], scaled to base 2
+    float* const dy_columns = q_columns + head_dim * tile_rows;  // scaled
+    float* const q_rows = dy_columns + head_dim * tile_rows;     // [tile_rows][wide]
     float* const dy_rows = q_rows + tile_rows * wide;
     float* const dq = dy_rows + tile_rows * wide;  // [tile_rows][wide]
-    float* const s = dq + tile_rows * wide;        // [block_keys][tile_rows]
-    float* const dp = s + block_keys * tile_rows;
-    float* const lse = dp + block_keys * tile_rows;
+    float* const s = dq + tile_rows * wide;        // [part_keys][tile_rows]
+    float* const dp = s + part_keys * tile_rows;
+    float* const lse = dp + part_keys * tile_rows;
     float* const delta = lse + tile_rows;
     std::fill(dk, k, 0.0f);
-    rows_of<T>(
-        block_size, head_dim, [&](std::int64_t i) { return args.k.row(block_begin + i) + column; }, k);
-    rows_of<T>(
-        block_size, head_dim, [&](std::int64_t i) { return args.v.row(block_begin + i) + column; }, v);
 
+    const std::int64_t block_end = block_begin + block_size;
     const std::int64_t first_token = std::max<std::int64_t>(0, block_begin - list.query_offset);
+    Span copied;  // keys of the block, as all below
+    std::int64_t results_asked = 0;
     for (std::int64_t index = first_token * list.group / tile_rows; index < list.tiles(); ++index) {
         const Tile tile(list, args.lo, index);
-        if (tile.begin >= block_begin + block_size || tile.end <= block_begin) continue;
-        const std::int64_t key = std::max(tile.begin, block_begin),
-                           keys = std::min(tile.end, block_begin + block_size) - key;
-        const std::int64_t skip = key - block_begin;
-        columns_of(list, args.q, tile, args.scale * log2_e, q_columns);
-        columns_of(list, args.dy, tile, 1.0f, dy_columns);
+        if (tile.begin >= block_end || tile.end <= block_begin) continue;
+        const std::int64_t begin = std::max(tile.begin, block_begin) - block_begin,
+                           end = std::min(tile.end, block_end) - block_begin;
+        copied.reach(begin, end, [&](std::int64_t from, std::int64_t to) {
+            rows_of<T>(
+                to - from, head_dim, [&](std::int64_t i) { return args.k.row(block_begin + from + i) + column; },
+                k + from * wide);
+            rows_of<T>(
+                to - from, head_dim, [&](std::int64_t i) { return args.v.row(block_begin + from + i) + column; },
+                v + from * wide);
+        });
         rows_of<T>(
             tile.rows, head_dim, [&](std::int64_t i) { return list.at(args.q, tile.first + i); }, q_rows);
         rows_of<T>(
             tile.rows, head_dim, [&](std::int64_t i) { return list.at(args.dy, tile.first + i); }, dy_rows);
-        for (std::int64_t i = 0; i < tile_rows; ++i) {
-            const std::int64_t row = tile.first + i;
-            const bool used = i < tile.rows;
-            lse[i] = used ? args.lse[list.head(row) * list.tokens + list.token(row)] * log2_e : 0;
-            delta[i] = used ? scratch.delta[list.kv_head * list.count() + row] : 0;
-        }
-        const tile::Product transposed{.a = k + skip * wide,
-                                       .a_stride = wide,
-                                       .b = q_columns,
-                                       .b_stride = tile_rows,
-                                       .b_panel = tile::panel,
-                                       .c = s,
-                                       .c_stride = tile_rows,
-                                       .k = head_dim};
-        tile::product(tile::Order::rows, keys, tile.columns, transposed);
-        tile::Product product = transposed;
-        product.a = v + skip * wide, product.b = dy_columns, product.c = dp;
-        tile::product(tile::Order::rows, keys, tile.columns, product);
-        if (tile.all_see(key, key + keys))
-            differentiate<false>(tile, key, keys, lse, delta, args.scale, s, dp);
-        else
-            differentiate<true>(tile, key, keys, lse, delta, args.scale, s, dp);
+        columns_of(
+            tile, head_dim, [&](std::int64_t i) { return q_rows + i * wide; }, args.scale * log2_e, q_columns);
+        columns_of(
+            tile, head_dim, [&](std::int64_t i) { return dy_rows + i * wide; }, args.scale, dy_columns);
+        lse_and_delta(args, list, tile, args.scale, lse, delta);
+        const bool first = tile.begin >= block_begin, last = tile.end <= block_begin + block_keys;
+        Ahead ahead;
+        list.ahead(ahead, args.q, index + 1);
+        list.ahead(ahead, args.dy, index + 1);
+        list.ahead(ahead, args.y, index + 1);
+        const std::int64_t copied_end = block_begin + copied.end,
+                           soon = block_begin + std::min(copied.end + tile_rows, block_size);
+        ahead.add(args.k, copied_end, soon, column, head_dim);
+        ahead.add(args.v, copied_end, soon, column, head_dim);
+        if (last) list.ahead(ahead, args.dq, index);
+        const std::int64_t results = std::min(results_asked + tile_rows, block_size);
+        ahead.add(args.dk, block_begin + results_asked, block_begin + results, column, head_dim);
+        ahead.add(args.dv, block_begin + results_asked, block_begin + results, column, head_dim);
+        results_asked = results;
+        const auto multiply = [&](tile::Order order, std::int64_t rows, std::int64_t columns,
+                                  const tile::Product& product) {
+            tile::product(order, rows, columns, product, [&] { ahead.ask(8); });
+        };
+        for (std::int64_t part = begin / part_keys * part_keys; part < end; part += part_keys) {
+            const std::int64_t at = std::max(begin, part), keys = std::min(end, part + part_keys) - at;
+            const tile::Product transposed{.a = k + at * wide,
+                                           .a_stride = wide,
+                                           .b = q_columns,
+                                           .b_stride = tile_rows,
+                                           .b_panel = tile::panel,
+                                           .c = s,
+                                           .c_stride = tile_rows,
+                                           .k = head_dim};
+            multiply(tile::Order::rows, keys, tile.columns, transposed);
+            tile::Product product = transposed;
+            product.a = v + at * wide, product.b = dy_columns, product.c = dp;
+            multiply(tile::Order::rows, keys, tile.columns, product);
+            const std::int64_t key = block_begin + at;
+            if (tile.all_see(key, key + keys))
+                differentiate<false>(tile, key, keys, lse, delta, s, dp);
+            else
+                differentiate<true>(tile, key, keys, lse, delta, s, dp);
 
-        product = {.a = s,
-                   .a_stride = tile_rows,
-                   .b = dy_rows,
-                   .b_stride = wide,
-                   .b_panel = tile::panel,
-                   .c = dv + skip * wide,
-                   .c_stride = wide,
-                   .k = tile.rows,
-                   .finish = tile::Finish::add};
-        tile::product(tile::Order::rows, keys, wide, product);
-        product.a = dp, product.b = q_rows, product.c = dk + skip * wide;
-        tile::product(tile::Order::rows, keys, wide, product);
-        tile::product(tile::Order::columns, tile.rows, wide,
-                      {.a = dp,
+            product = {.a = s,
                        .a_stride = tile_rows,
-                       .b = k + skip * wide,
+                       .b = dy_rows,
                        .b_stride = wide,
                        .b_panel = tile::panel,
-                       .c = dq,
+                       .c = dv + at * wide,
                        .c_stride = wide,
-                       .k = keys});
+                       .k = tile.rows,
+                       .finish = tile::Finish::add};
+            multiply(tile::Order::rows, keys, wide, product);
+            product.a = dp, product.b = q_rows, product.c = dk + at * wide;
+            multiply(tile::Order::rows, keys, wide, product);
+            multiply(tile::Order::columns, tile.rows, wide,
+                     {.a = dp,
+                      .a_stride = tile_rows,
+                      .b = k + at * wide,
+                      .b_stride = wide,
+                      .b_panel = tile::panel,
+                      .c = dq,
+                      .c_stride = wide,
+                      .k = keys,
+                      .finish = part <= begin ? tile::Finish::store : tile::Finish::add});
+        }
 
         std::atomic<std::int32_t>& turn = scratch.turn[list.kv_head * list.tiles() + index];
         while (turn.load(std::memory_order_acquire) != block) std::this_thread::yield();
-        const bool first = tile.begin >= block_begin, last = tile.end <= block_begin + block_keys;
         for (std::int64_t i = 0; i < tile.rows; ++i) {
             float* const part = dq + i * wide;
             float* const total = scratch.dq + (list.kv_head * list.count() + tile.first + i) * head_dim;

@@ -68,11 +68,11 @@ void finish_tile(const AttentionForward<T>& args, const Rows& list, const Tile& 
         args.lse[list.head(tile.first + i) * list.tokens + list.token(tile.first + i)] =
             (max[i] + std::log2(sum[i])) * ln_2;
     for (std::int64_t at = 0; at < tile.columns; at += lanes) {
-        const Float divisor = simd::load(sum + at);
+        const Float factor = 1.0f / simd::load(sum + at);
         for (std::int64_t d = 0; d < head_dim; d += lanes) {
             Float block[lanes];
             for (int i = 0; i < lanes; ++i)
-                block[i] = d + i < head_dim ? simd::load(y + (d + i) * tile_rows + at) / divisor : Float{};
+                block[i] = d + i < head_dim ? simd::load(y + (d + i) * tile_rows + at) * factor : Float{};
             pack::transpose(block);
             for (int i = 0; i < lanes; ++i) simd::store(rows + i * wide + d, block[i]);
         }
@@ -99,44 +99,63 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
     for (std::int64_t t = 0; t < count; ++t) {
         const Tile tile(list, args.lo, first + t);
         begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
-        columns_of(list, args.q, tile, args.scale * log2_e, q + t * head_dim * tile_rows);
     }
     std::fill(max, sum, -std::numeric_limits<float>::infinity());
     std::fill(sum, s, 0.0f);
+    std::int64_t asked = begin;  // keys
     for (std::int64_t block = begin / key_block * key_block; block < end; block += key_block) {
         const std::int64_t block_begin = std::max(block, begin), block_end = std::min(block + key_block, end);
         const float *k = k_rows, *v = v_rows;
         std::int64_t k_stride = wide, v_stride = wide;
-        bool copied = true;
+        bool copies = true;
         if constexpr (std::is_same_v<T, float>) {
-            copied = count > 1;  // a single tile reads each key once: where it lies
-            if (!copied)
+            copies = count > 1;  // a single tile reads each key once: where it lies
+            if (!copies)
                 k = args.k.row(block_begin) + column, v = args.v.row(block_begin) + column, k_stride = args.k.stride(),
                 v_stride = args.v.stride();
         }
-        if (copied) {
-            rows_of<T>(
-                block_end - block_begin, head_dim, [&](std::int64_t i) { return args.k.row(block_begin + i) + column; },
-                k_rows);
-            rows_of<T>(
-                block_end - block_begin, head_dim, [&](std::int64_t i) { return args.v.row(block_begin + i) + column; },
-                v_rows);
-        }
+        Span copied;
         for (std::int64_t t = 0; t < count; ++t) {
             const Tile tile(list, args.lo, first + t);
             const std::int64_t key = std::max(block_begin, tile.begin), keys = std::min(block_end, tile.end) - key;
             if (keys <= 0) continue;
+            const bool fresh = block <= tile.begin, complete = block + key_block >= tile.end;
+            if (copies)
+                copied.reach(key, key + keys, [&](std::int64_t from, std::int64_t to) {
+                    rows_of<T>(
+                        to - from, head_dim, [&](std::int64_t i) { return args.k.row(from + i) + column; },
+                        k_rows + (from - block_begin) * wide);
+                    rows_of<T>(
+                        to - from, head_dim, [&](std::int64_t i) { return args.v.row(from + i) + column; },
+                        v_rows + (from - block_begin) * wide);
+                });
+            float* const tile_q = q + t * head_dim * tile_rows;
+            float* const tile_y = y + t * head_dim * tile_rows;
             float* const tile_max = max + t * tile_rows;
             float* const tile_sum = sum + t * tile_rows;
+            if (fresh)
+                columns_of(
+                    tile, head_dim, [&](std::int64_t i) { return list.at(args.q, tile.first + i); },
+                    args.scale * log2_e, tile_q);
+            Ahead ahead;
+            if (fresh && t + 1 < count) list.ahead(ahead, args.q, first + t + 1);
+            asked = std::max(asked, key + keys);
+            const std::int64_t soon = std::min(asked + tile_rows, std::min(end, key + keys + key_block));
+            ahead.add(args.k, asked, soon, column, head_dim);
+            ahead.add(args.v, asked, soon, column, head_dim);
+            asked = std::max(asked, soon);
+            if (complete) list.ahead(ahead, args.y, first + t);
+            const auto ask = [&] { ahead.ask(24); };
             tile::product(tile::Order::rows, keys, tile.columns,
                           {.a = k + (key - block_begin) * k_stride,
                            .a_stride = k_stride,
-                           .b = q + t * head_dim * tile_rows,
+                           .b = tile_q,
                            .b_stride = tile_rows,
                            .b_panel = tile::panel,
                            .c = s,
                            .c_stride = tile_rows,
-                           .k = head_dim});
+                           .k = head_dim},
+                          ask);
             if (tile.all_see(key, key + keys))
                 soften<false>(tile, key, keys, s, tile_max, tile_sum, shrink);
             else
@@ -147,16 +166,15 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
                            .b = s,
                            .b_stride = tile_rows,
                            .b_panel = tile::panel,
-                           .c = y + t * head_dim * tile_rows,
+                           .c = tile_y,
                            .c_stride = tile_rows,
                            .k = keys,
-                           .finish = block <= tile.begin ? tile::Finish::store : tile::Finish::scale_add,
-                           .scale = shrink});
+                           .finish = fresh ? tile::Finish::store : tile::Finish::scale_add,
+                           .scale = shrink},
+                          ask);
+            if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum, y_rows);
         }
     }
-    for (std::int64_t t = 0; t < count; ++t)
-        finish_tile(args, list, Tile(list, args.lo, first + t), y + t * head_dim * tile_rows, max + t * tile_rows,
-                    sum + t * tile_rows, y_rows);
 }
 
 }  // namespace keel::attention

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/base/view.h"
 #include "kernels/matmul_pack.h"
@@ -26,6 +27,46 @@ constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Memory wanted soon, asked nearer a few lines at a time while something else is computed. A head's part of a row is
+// short and rows lie far apart, which the processor does not foresee.
+class Ahead {
+public:
+    void clear() { count_ = at_ = 0; }
+    // `columns` from `column` on of rows [first, end) of x.
+    template <class T>
+    void add(const View<T>& x, std::int64_t first, std::int64_t end, std::int64_t column, std::int64_t columns) {
+        if (first >= end || count_ == most) return;
+        pieces_[count_++] = {reinterpret_cast<const char*>(x.row(first) + column), end - first,
+                             x.stride() * static_cast<std::int64_t>(sizeof(T)),
+                             columns * static_cast<std::int64_t>(sizeof(T)), !std::is_const_v<T>};
+    }
+    void ask(int lines) {
+        for (; lines > 0 && at_ < count_; --lines) {
+            Piece& piece = pieces_[at_];
+            if (piece.written)
+                __builtin_prefetch(piece.row + byte_, 1, 2);
+            else
+                __builtin_prefetch(piece.row + byte_, 0, 2);
+            byte_ += 64;
+            if (byte_ < piece.bytes) continue;
+            byte_ = 0;
+            piece.row += piece.stride;
+            if (--piece.rows == 0) ++at_;
+        }
+    }
+
+private:
+    static constexpr int most = 8;
+    struct Piece {
+        const char* row;
+        std::int64_t rows, stride, bytes;
+        bool written;
+    };
+    Piece pieces_[most];
+    int count_ = 0, at_ = 0;
+    std::int64_t byte_ = 0;
+};
+
 // The query rows of one kv head.
 struct Rows {
     std::int64_t group, tokens, query_offset, kv_head, head_dim;
@@ -34,9 +75,27 @@ struct Rows {
     std::int64_t token(std::int64_t row) const { return group == 1 ? row : row / group; }
     std::int64_t head(std::int64_t row) const { return group == 1 ? kv_head : kv_head * group + row % group; }
     std::int64_t last_key(std::int64_t row) const { return query_offset + token(row); }
+    // The rows of tile `index` of x, which are `group` heads of some tokens, are wanted soon.
+    template <class T>
+    void ahead(Ahead& ahead, const View<T>& x, std::int64_t index) const {
+        const std::int64_t first = index * tile_rows, end = std::min(first + tile_rows, count());
+        if (first < end) ahead.add(x, token(first), token(end - 1) + 1, kv_head * group * head_dim, group * head_dim);
+    }
     template <class T>
     T* at(const View<T>& x, std::int64_t row) const {
         return x.row(token(row)) + head(row) * head_dim;
+    }
+};
+
+// Keys copied so far, as they become needed: a causal tile sees few more than the one before.
+struct Span {
+    std::int64_t begin = 0, end = 0;
+    // Calls copy(from, to) for what is missing of [want_begin, want_end).
+    template <class Copy>
+    void reach(std::int64_t want_begin, std::int64_t want_end, Copy copy) {
+        if (begin == end) begin = end = want_begin;
+        if (want_begin < begin) copy(want_begin, begin), begin = want_begin;
+        if (want_end > end) copy(end, want_end), end = want_end;
     }
 };
 
@@ -74,27 +133,35 @@ struct Tile {
     }
 };
 
-// out[d][row] = x[row][d] * scale; lanes without a row are zero.
-template <class T>
-void columns_of(const Rows& list, const View<const T>& x, const Tile& tile, float scale, float* out) {
-    const std::int64_t whole = list.head_dim / lanes * lanes;
+// out[d][i] = row(i)[d] * scale for the rows of a tile; lanes without a row are zero.
+template <class Row>
+void columns_of(const Tile& tile, std::int64_t head_dim, Row row, float scale, float* out) {
     for (std::int64_t v = 0; v < tile.columns; v += lanes) {
-        const T* row[lanes];
-        for (int i = 0; i < lanes; ++i) row[i] = list.at(x, tile.first + std::min(v + i, tile.rows - 1));
-        Float block[lanes], keep[lanes];
-        for (int i = 0; i < lanes; ++i) keep[i] = simd::set(v + i < tile.rows ? scale : 0.0f);
-        for (std::int64_t d = 0; d < whole; d += lanes) {
-#pragma GCC unroll 16
-            for (int i = 0; i < lanes; ++i) block[i] = simd::load(row[i] + d) * keep[i];
-            pack::transpose(block);
-#pragma GCC unroll 16
-            for (int i = 0; i < lanes; ++i) simd::store(out + (d + i) * tile_rows + v, block[i]);
+        decltype(row(0)) at[lanes];
+        float keep[lanes];
+        for (int i = 0; i < lanes; ++i) {
+            at[i] = row(std::min(v + i, tile.rows - 1));
+            keep[i] = v + i < tile.rows ? scale : 0.0f;
         }
-        if (whole == list.head_dim) continue;
-        for (int i = 0; i < lanes; ++i) block[i] = simd::load_part(row[i] + whole, list.head_dim - whole) * keep[i];
-        pack::transpose(block);
-        for (std::int64_t i = 0; i < list.head_dim - whole; ++i)
-            simd::store(out + (whole + i) * tile_rows + v, block[i]);
+        const Float factor = simd::load(keep);
+        for (std::int64_t d = 0; d < head_dim; d += lanes) {
+            const std::int64_t here = std::min<std::int64_t>(lanes, head_dim - d);
+            Float block[lanes];
+            if (here == lanes) {
+#pragma GCC unroll 16
+                for (int i = 0; i < lanes; ++i) block[i] = simd::load(at[i] + d);
+            } else {
+                for (int i = 0; i < lanes; ++i) block[i] = simd::load_part(at[i] + d, here);
+            }
+            pack::transpose(block);
+            float* const to = out + d * tile_rows + v;
+            if (here == lanes) {
+#pragma GCC unroll 16
+                for (int i = 0; i < lanes; ++i) simd::store(to + i * tile_rows, block[i] * factor);
+            } else {
+                for (std::int64_t i = 0; i < here; ++i) simd::store(to + i * tile_rows, block[i] * factor);
+            }
+        }
     }
 }
 
@@ -120,10 +187,11 @@ void store_row(T* out, const float* in, std::int64_t count) {
     }
 }
 
-// 2^x for x up to about 1, to within 1.5 ulp; 0 below -125, NaN stays NaN.
-// x = n + r, |r| <= 1/2: 2^r by a polynomial fitted for least maximum relative error (2^-25.9), n by exponent.
+// 2^x for x up to about 1, to within 1.5 ulp; nothing that matters (less than 2^-126) below -126, 0 below -127, NaN
+// stays NaN. x = n + r, |r| <= 1/2: 2^r by a polynomial fitted for least maximum relative error (2^-25.9), n by
+// exponent. At -127 the polynomial is 1, whose exponent becomes that of 0.
 inline Float exp2(Float x) {
-    const Float low = simd::set(-125.0f), c = simd::max(low, x);
+    const Float c = simd::max(simd::set(-127.0f), x);
     const Float t = c + 12582912.0f, r = c - (t - 12582912.0f);  // 1.5 * 2^23: n is in the low bits of t
     Float p = simd::set(1.5353362e-4f);
     p = p * r + 1.3398875e-3f;
@@ -132,8 +200,7 @@ inline Float exp2(Float x) {
     p = p * r + 2.40226477e-1f;
     p = p * r + 6.93147182e-1f;
     p = p * r + 1.0f;
-    const Float y = reinterpret_cast<Float>(reinterpret_cast<simd::Uint>(p) + (reinterpret_cast<simd::Uint>(t) << 23));
-    return x < low ? Float{} : y;
+    return reinterpret_cast<Float>(reinterpret_cast<simd::Uint>(p) + (reinterpret_cast<simd::Uint>(t) << 23));
 }
 
 }  // namespace keel::attention

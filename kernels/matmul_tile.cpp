@@ -91,23 +91,4 @@ Kernels kernels(Order order, std::int64_t rows) {
     return (order == Order::rows ? by_rows : by_columns)[static_cast<std::size_t>(rows - 1)];
 }
 
-void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args) {
-    const Cut cut(rows, max_rows);
-    for (std::int64_t i = 0; i < cut.pieces; ++i) {
-        const std::int64_t row = cut.begin(i);
-        const Kernels kernel = kernels(order, cut.size(i));
-        Product p = args;
-        p.a += order == Order::rows ? row * args.a_stride : row;
-        p.c += row * args.c_stride;
-        std::int64_t column = 0;
-        for (; column + panel <= columns; column += panel) {
-            kernel.wide(p);
-            p.b += args.b_panel;
-            p.c += panel;
-            if (p.scale) p.scale += panel;
-        }
-        if (column < columns) kernel.narrow(p);
-    }
-}
-
 }  // namespace keel::tile

@@ -46,9 +46,6 @@ struct Product {
     Ahead ahead = Ahead();
 };
 
-// C [rows, columns] for any number of rows; columns is a multiple of `lanes`.
-void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args);
-
 // The kernels for a tile of `rows` rows, at most max_rows, by one and by two vectors.
 struct Kernels {
     void (*narrow)(const Product&);
@@ -63,5 +60,25 @@ struct Cut {
     std::int64_t begin(std::int64_t i) const { return total * i / pieces; }
     std::int64_t size(std::int64_t i) const { return begin(i + 1) - begin(i); }
 };
+
+// C [rows, columns] for any number of rows; columns is a multiple of `lanes`. before() is called before every tile.
+template <class Before>
+void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args, Before before) {
+    const Cut cut(rows, max_rows);
+    for (std::int64_t i = 0; i < cut.pieces; ++i) {
+        const std::int64_t row = cut.begin(i);
+        const Kernels kernel = kernels(order, cut.size(i));
+        Product p = args;
+        p.a += order == Order::rows ? row * args.a_stride : row;
+        p.c += row * args.c_stride;
+        for (std::int64_t column = 0; column < columns; column += panel) {
+            before();
+            (column + panel <= columns ? kernel.wide : kernel.narrow)(p);
+            p.b += args.b_panel;
+            p.c += panel;
+            if (p.scale) p.scale += panel;
+        }
+    }
+}
 
 }  // namespace keel::tile
