@@ -22,6 +22,14 @@ bool supported(const char* feature) {
     if (same(feature, "avx512vl")) return __builtin_cpu_supports("avx512vl");
     if (same(feature, "avx512dq")) return __builtin_cpu_supports("avx512dq");
     if (same(feature, "avx512bf16")) return __builtin_cpu_supports("avx512bf16");
+    if (same(feature, "bmi2")) return __builtin_cpu_supports("bmi2");
+    if (same(feature, "gfni")) return __builtin_cpu_supports("gfni");
+    if (same(feature, "avx512ifma")) return __builtin_cpu_supports("avx512ifma");
+    if (same(feature, "avx512vbmi")) return __builtin_cpu_supports("avx512vbmi");
+    if (same(feature, "avx512vbmi2")) return __builtin_cpu_supports("avx512vbmi2");
+    if (same(feature, "avx512vnni")) return __builtin_cpu_supports("avx512vnni");
+    if (same(feature, "avx512bitalg")) return __builtin_cpu_supports("avx512bitalg");
+    if (same(feature, "avx512vpopcntdq")) return __builtin_cpu_supports("avx512vpopcntdq");
     return false;
 }
 

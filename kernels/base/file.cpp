@@ -32,7 +32,7 @@ std::filesystem::path temporary_name(const std::filesystem::path& path) {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not keep us waiting for its writer
     if (fd_ < 0) fail("cannot open ", path_.string(), ": ", std::strerror(errno));
     struct stat info {};
     if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {

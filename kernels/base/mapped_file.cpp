@@ -14,7 +14,7 @@
 namespace keel {
 
 MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
-    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not keep us waiting for its writer
     if (fd < 0) fail("cannot open ", path_.string(), ": ", std::strerror(errno));
     struct stat info {};
     if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -47,10 +47,6 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
         size_ = std::exchange(other.size_, 0);
     }
     return *this;
-}
-
-void MappedFile::expect_sequential() const {
-    if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_SEQUENTIAL);
 }
 
 void MappedFile::expect_random() const {

@@ -23,9 +23,7 @@ public:
     std::int64_t size_bytes() const { return static_cast<std::int64_t>(size_); }
     const std::filesystem::path& path() const { return path_; }
 
-    // Hints to the kernel; no effect on what is read.
-    void expect_sequential() const;
-    void expect_random() const;
+    void expect_random() const;  // a hint to the kernel; no effect on what is read
 
 private:
     void unmap() noexcept;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <exception>
-#include <new>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -63,6 +63,13 @@ struct Stream::Crew {
         }
     }
 
+    void dismiss() {
+        quit = true;
+        epoch.fetch_add(1, std::memory_order_release);
+        epoch.notify_all();
+        for (auto& worker : workers) worker.join();
+    }
+
     void work(int thread) {
         std::uint32_t seen = 0;
         for (;;) {
@@ -77,20 +84,23 @@ struct Stream::Crew {
 };
 
 Stream::Stream(int threads, std::int64_t workspace_bytes, std::int64_t shared_bytes) : crew_(std::make_unique<Crew>()) {
-    if (threads < 0) fail("Stream: ", threads, " threads; give a positive number, or 0 for every processor");
+    if (threads < 0 || threads > max_threads)
+        fail("Stream: ", threads, " threads; give 1 to ", max_threads, ", or 0 for every processor");
     crew_->threads = threads ? threads : available_cpus();
     crew_->workspace_bytes = ceil_div(std::max<std::int64_t>(workspace_bytes, 64), 64) * 64;
     crew_->shared_bytes = ceil_div(std::max<std::int64_t>(shared_bytes, 64), 64) * 64;
     crew_->workspace = Pages(crew_->workspace_bytes * crew_->threads + crew_->shared_bytes);
-    for (int t = 1; t < crew_->threads; ++t) crew_->workers.emplace_back([crew = crew_.get(), t] { crew->work(t); });
+    crew_->workers.reserve(static_cast<std::size_t>(crew_->threads - 1));
+    try {
+        for (int t = 1; t < crew_->threads; ++t) crew_->workers.emplace_back([crew = crew_.get(), t] { crew->work(t); });
+    } catch (const std::system_error& e) {
+        const std::size_t started = crew_->workers.size() + 1;
+        crew_->dismiss();
+        fail("Stream: of ", crew_->threads, " threads the system started ", started, " (", e.what(), "); ask for fewer");
+    }
 }
 
-Stream::~Stream() {
-    crew_->quit = true;
-    crew_->epoch.fetch_add(1, std::memory_order_release);
-    crew_->epoch.notify_all();
-    for (auto& worker : crew_->workers) worker.join();
-}
+Stream::~Stream() { crew_->dismiss(); }
 
 int Stream::threads() const { return crew_->threads; }
 std::int64_t Stream::workspace_bytes() const { return crew_->workspace_bytes; }

@@ -23,6 +23,7 @@ public:
     // threads = 0 takes available_cpus(). Every thread gets `workspace_bytes` of scratch, and all together get
     // `shared_bytes`, both 64-byte aligned.
     static constexpr std::int64_t default_workspace_bytes = 4 << 20, default_shared_bytes = 8 << 20;
+    static constexpr int max_threads = 1024;
     explicit Stream(int threads = 0, std::int64_t workspace_bytes = default_workspace_bytes,
                     std::int64_t shared_bytes = default_shared_bytes);
     ~Stream();

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "kernels/base/mapped_file.h"
 #include "tests/ckpt/support.h"
@@ -49,6 +50,14 @@ TEST(OutputFile, OverwritesOnDiskInTheBlockAndAcrossBoth) {
     file.write("tail");
     file.close();
     EXPECT_TRUE(read_file(folder / "f") == text + "tail");
+}
+
+// Opening a pipe to read waits for somebody who writes to it: for ever, if nobody does.
+TEST(InputFile, APipeIsRefusedAndNotWaitedFor) {
+    const TempFolder folder;
+    ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+    expect_error([&] { InputFile file(folder / "pipe"); }, {"pipe", "is not a regular file"});
+    expect_error([&] { MappedFile file(folder / "pipe"); }, {"pipe", "is not a regular file"});
 }
 
 TEST(OutputFile, RefusesAnExistingFileAndAMissingFolder) {

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "kernels/base/dtype.h"
@@ -21,16 +24,21 @@ TEST(Bf16, RoundsToNearestEven) {
     EXPECT_TRUE(std::isnan(static_cast<float>(bf16(std::bit_cast<float>(0x7f800001u)))));
 }
 
-// The known-answer vectors of the Philox paper's reference implementation: counter and key all zero.
+// Words computed by an independent program that gives the three known-answer vectors of the paper (counter and key all
+// zero, all ones, and the digits of pi). They fix where seed, purpose, name and index go: a seed's meaning never changes.
 TEST(Random, IsPhilox4x32) {
-    std::vector<std::uint32_t> x(4);
-    const Random a(1, Purpose::test, "w"), b(1, Purpose::test, "w"), other(1, Purpose::init, "w");
-    EXPECT_EQ(a.bits(7), b.bits(7));
-    EXPECT_NE(a.bits(7), a.bits(8));
-    EXPECT_NE(a.bits(7), other.bits(7));
+    using Words = std::array<std::uint32_t, 4>;
+    EXPECT_EQ(Random(0, Purpose::init, "").bits(0), (Words{0xf8f5c32a, 0x5597e4ff, 0x04170d75, 0x81b4185c}));
+    EXPECT_EQ(Random(1, Purpose::test, "w").bits(7), (Words{0x6c485f07, 0xe1dc86e5, 0x31eb4e0e, 0xa43b6b74}));
+    EXPECT_EQ(Random(0x123456789abcdef0, Purpose::init, "layers.3.qkv").bits(0xfedcba9876543210),
+              (Words{0xb5bc6db1, 0x3f42c6cc, 0x6fadadd4, 0xe51db66c}));
+}
+
+TEST(Random, NormalsHaveMeanZeroAndVarianceOne) {
+    const Random random(1, Purpose::test, "w");
     double mean = 0, square = 0;
     for (std::uint64_t i = 0; i < 20000; ++i) {
-        const double n = a.normal(i);
+        const double n = random.normal(i);
         mean += n / 20000;
         square += n * n / 20000;
     }
@@ -48,6 +56,17 @@ TEST(Stream, RunsEveryTileOnceOnAnyNumberOfThreads) {
                 seen[static_cast<std::size_t>(tile)]++;
             });
             for (auto& s : seen) ASSERT_EQ(s.load(), 1);
+        }
+    }
+}
+
+TEST(Stream, RefusesMoreThreadsThanAnyMachineStarts) {
+    for (const int threads : {-1, Stream::max_threads + 1}) {
+        try {
+            Stream stream(threads);
+            FAIL();
+        } catch (const Error& e) {
+            EXPECT_EQ(std::string(e.what()), concat("Stream: ", threads, " threads; give 1 to 1024, or 0 for every processor"));
         }
     }
 }
