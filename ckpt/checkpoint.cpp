@@ -55,7 +55,7 @@ public:
     template <class Produce>
     void write(const std::string& name, Produce produce) {
         OutputFile file(path_ / name);
-        Hash hash;
+        FileHash hash;
         produce([&](std::span<const std::byte> bytes) {
             // Hash each piece while it is still in the cache from being copied into the block.
             while (!bytes.empty()) {
@@ -173,6 +173,23 @@ void prepare_checkpoint_root(const fs::path& root) {
         throw;
     }
     fs::remove(probe, error);
+}
+
+std::optional<fs::path> set_aside_checkpoints(const fs::path& root, std::int64_t step) {
+    std::optional<fs::path> aside;
+    for (const StepFolder& folder : step_folders(root)) {
+        if (folder.step <= step) continue;
+        std::error_code error;
+        if (!aside) {
+            for (int n = 1; !aside; ++n)
+                if (const fs::path free = root / concat("set-aside-", n); fs::create_directory(free, error)) aside = free;
+                else if (error) fail("cannot make folder ", free.string(), ": ", error.message());
+        }
+        fs::rename(folder.path, *aside / folder.path.filename(), error);
+        if (error) fail("cannot move ", folder.path.string(), " to ", aside->string(), ": ", error.message());
+    }
+    if (aside) sync_directory(root);
+    return aside;
 }
 
 fs::path save_checkpoint(const fs::path& root, std::int64_t step, const std::string& state,

@@ -65,6 +65,10 @@ CheckpointInfo verify_checkpoint(const std::filesystem::path& path);
 // none, also when `root` does not exist.
 std::optional<CheckpointInfo> find_newest_checkpoint(const std::filesystem::path& root, const WarningSink& warn);
 
+// Moves checkpoints of steps past `step` into a folder of their own beside the others, where find_newest_checkpoint does
+// not look; returns it, or nullopt if there are none.
+std::optional<std::filesystem::path> set_aside_checkpoints(const std::filesystem::path& root, std::int64_t step);
+
 // Fills `tensors` from the files that hold them, converting to each destination's dtype and checking each file's hash
 // on the way. Ask for the parameters alone and optimizer.safetensors is not read; of a file that is read every tensor
 // must be asked for. On an exception the contents of the destinations are undefined.

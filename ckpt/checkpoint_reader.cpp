@@ -1,6 +1,5 @@
 // The reading half of ckpt/checkpoint.h.
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "ckpt/checkpoint.h"
@@ -21,14 +20,14 @@ const CheckpointFile* find_file(const CheckpointInfo& info, std::string_view nam
     return at == info.files.end() ? nullptr : &*at;
 }
 
-void check_hash(const CheckpointInfo& info, const CheckpointFile& file, const Hash& hash) {
+void check_hash(const CheckpointInfo& info, const CheckpointFile& file, const FileHash& hash) {
     if (const std::string found = hash.hex(); found != file.hash)
         fail((info.path / file.name).string(), " is damaged: XXH3-128 should be ", file.hash, ", found ", found);
 }
 
 std::string read_verified(const CheckpointInfo& info, const CheckpointFile& file) {
     std::string text = read_file(info.path / file.name);
-    Hash hash;
+    FileHash hash;
     hash.add(std::as_bytes(std::span(text)));
     check_hash(info, file, hash);
     return text;
@@ -62,14 +61,7 @@ public:
 
 private:
     SafetensorsHeader read_header() {
-        std::vector<std::byte> start(8);
-        file_.read_at(0, start);
-        std::uint64_t n;
-        std::memcpy(&n, start.data(), 8);
-        if (n <= static_cast<std::uint64_t>(file_.size_bytes()) - 8 && n < 100'000'000) {
-            start.resize(8 + static_cast<std::size_t>(n));
-            file_.read_at(8, std::span(start).subspan(8));
-        }
+        const std::vector<std::byte> start = read_safetensors_start(file_);
         hash_.add(start);
         offset_ = static_cast<std::int64_t>(start.size());
         return parse_safetensors_header(start, file_.size_bytes(), where_);
@@ -117,7 +109,7 @@ private:
     const CheckpointFile& listed_;
     InputFile file_;
     std::string where_;
-    Hash hash_;
+    FileHash hash_;
     std::int64_t offset_ = 0;
     std::vector<std::byte> block_;
 };
@@ -145,7 +137,7 @@ CheckpointInfo verify_checkpoint(const fs::path& path) {
     std::vector<std::byte> block(static_cast<std::size_t>(block_bytes));
     for (const CheckpointFile& listed : info.files) {
         const InputFile file(path / listed.name);
-        Hash hash;
+        FileHash hash;
         for (std::int64_t done = 0; done < listed.size_bytes;) {
             const auto piece =
                 std::span(block).first(static_cast<std::size_t>(std::min(block_bytes, listed.size_bytes - done)));

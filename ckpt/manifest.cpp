@@ -22,15 +22,15 @@ std::string compose(const Json& manifest) {
 
 }  // namespace
 
-Hash::Hash() : state_(XXH3_createState()) {
+FileHash::FileHash() : state_(XXH3_createState()) {
     if (!state_) throw std::bad_alloc();
     XXH3_128bits_reset(state_.get());
 }
 
-void Hash::Freed::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
-void Hash::add(std::span<const std::byte> bytes) { XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()); }
+void FileHash::Freed::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
+void FileHash::add(std::span<const std::byte> bytes) { XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()); }
 
-std::string Hash::hex() const {
+std::string FileHash::hex() const {
     const XXH128_hash_t h = XXH3_128bits_digest(state_.get());
     char text[33];
     std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(h.high64),
@@ -39,7 +39,7 @@ std::string Hash::hex() const {
 }
 
 std::string hash_of(std::string_view text) {
-    Hash hash;
+    FileHash hash;
     hash.add(std::as_bytes(std::span(text)));
     return hash.hex();
 }

@@ -26,9 +26,9 @@ inline constexpr const char* weights_name = "weights.safetensors";
 inline constexpr const char* optimizer_name = "optimizer.safetensors";
 
 // XXH3-128 of bytes that arrive in pieces: 21 GB/s from memory, so that it hides behind any disk.
-class Hash {
+class FileHash {
 public:
-    Hash();
+    FileHash();
     void add(std::span<const std::byte> bytes);
     std::string hex() const;
 

@@ -63,7 +63,7 @@ void check_tensors(const SafetensorsSet& set, const ModelShape& shape, const std
                      ", config.json makes it " + shape_text(slice.hf_shape());
         } else if (!is_convertible(found->tensor->dtype)) {
             wrong += "\n  unreadable " + slice.hf_name + " is " + std::string(name(found->tensor->dtype)) +
-                     "; keel loads F32, BF16, F16, F64";
+                     "; keel loads F32, BF16, F16, F64, F8_E4M3 and F8_E5M2";
         }
     }
     for (const auto& [tensor, entry] : set.tensors()) {

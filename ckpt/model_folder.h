@@ -53,9 +53,12 @@ struct LoadWeightsOptions {
 void load_weights(const std::filesystem::path& folder, const ModelShape& shape, std::span<const NamedTensor> params,
                   const LoadWeightsOptions& options = {});
 
+// Files of a model folder that are no weights: its configurations and the tokenizer's files. Carried along inside a
+// checkpoint, they come out of it again.
+std::span<const char* const> files_beside_weights();
+
 struct SaveFolderOptions {
-    std::filesystem::path
-        tokenizer_from;  // folder or tokenizer.json whose tokenizer files are copied; empty copies none
+    std::filesystem::path tokenizer_from;  // folder or tokenizer.json whose tokenizer files are copied; empty: none
     Dtype dtype = Dtype::bf16;
     std::int64_t shard_limit_bytes = 5'000'000'000;
 };

@@ -24,6 +24,11 @@ constexpr std::int64_t block_elements = std::int64_t{1} << 20;
 constexpr std::array tokenizer_files{
     "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.json",     "merges.txt",      "chat_template.jinja",   "chat_template.json"};
+constexpr std::array carried_files = [] {
+    std::array<const char*, tokenizer_files.size() + 2> files{"config.json", "generation_config.json"};
+    std::copy(tokenizer_files.begin(), tokenizer_files.end(), files.begin() + 2);
+    return files;
+}();
 
 // A folder that disappears unless it is published.
 class TemporaryFolder {
@@ -95,6 +100,8 @@ void write_generation_config(const fs::path& folder, const ModelShape& shape) {
 }
 
 }  // namespace
+
+std::span<const char* const> files_beside_weights() { return carried_files; }
 
 void save_model_folder(const fs::path& folder, const ModelShape& shape, std::span<const NamedTensor> params,
                        const SaveFolderOptions& options) {

@@ -183,25 +183,24 @@ void check_offsets(SafetensorsHeader& header, std::int64_t file_size_bytes, cons
              " after its header: ", data > end ? concat(data - end, " too many") : concat(end - data, " are missing"));
 }
 
-SafetensorsHeader read_header(const InputFile& file) {
+}  // namespace
+
+std::vector<std::byte> read_safetensors_start(const InputFile& file) {
     std::vector<std::byte> start(static_cast<std::size_t>(std::min<std::int64_t>(8, file.size_bytes())));
     file.read_at(0, start);
-    if (start.size() == 8) {
-        std::uint64_t n;
-        std::memcpy(&n, start.data(), 8);
-        if (n <= max_header_bytes && static_cast<std::int64_t>(n) <= file.size_bytes() - 8) {
-            start.resize(static_cast<std::size_t>(n) + 8);
-            file.read_at(8, std::span(start).subspan(8));
-        }
-    }
-    return parse_safetensors_header(start, file.size_bytes(), file.path().string());
+    if (start.size() < 8) return start;
+    std::uint64_t n;
+    std::memcpy(&n, start.data(), 8);
+    if (n > max_header_bytes || static_cast<std::int64_t>(n) > file.size_bytes() - 8) return start;
+    start.resize(static_cast<std::size_t>(n) + 8);
+    file.read_at(8, std::span(start).subspan(8));
+    return start;
 }
-
-}  // namespace
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file_start, std::int64_t file_size_bytes,
                                            const std::string& file) {
-    if (file_size_bytes < 8) fail(file, ": ", file_size_bytes, " bytes is too short for a safetensors file");
+    if (file_size_bytes < 8 || file_start.size() < 8)
+        fail(file, ": ", file_size_bytes, " bytes is too short for a safetensors file");
     std::uint64_t n;
     std::memcpy(&n, file_start.data(), 8);
     if (n > max_header_bytes)
@@ -209,6 +208,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file_start
     if (static_cast<std::int64_t>(n) > file_size_bytes - 8)
         fail(file, ": the header claims ", n, " bytes, but only ", file_size_bytes - 8,
              " follow; the file is cut or is not safetensors");
+    if (file_start.size() - 8 < n) fail(file, ": only ", file_start.size(), " bytes of a header of ", n, " were handed over");
     const std::string_view text(reinterpret_cast<const char*>(file_start.data()) + 8, static_cast<std::size_t>(n));
     check_json_bytes(text, file);
     SafetensorsHeader header;
@@ -219,7 +219,9 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file_start
     return header;
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path), header_(read_header(file_)) {
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : file_(path),
+      header_(parse_safetensors_header(read_safetensors_start(file_), file_.size_bytes(), path.string())) {
     for (std::size_t i = 0; i < header_.tensors.size(); ++i) by_name_.emplace(header_.tensors[i].name, i);
 }
 

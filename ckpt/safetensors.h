@@ -37,6 +37,10 @@ struct SafetensorsHeader {
     std::int64_t data_offset = 0;  // bytes from the start of the file to the first tensor
 };
 
+// The first bytes of a file, up to the end of its header; 8 or fewer if its length cannot be true, which the parser then
+// says.
+std::vector<std::byte> read_safetensors_start(const InputFile& file);
+
 // `file_start` holds the first bytes of a file of `file_size_bytes` bytes, at least up to the end of the header.
 // `file` is the name that messages use.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file_start, std::int64_t file_size_bytes,

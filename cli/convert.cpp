@@ -31,12 +31,6 @@ Dtype chosen_dtype(const std::string& flag, const std::string& otherwise) {
     return dtype == "f32" ? Dtype::f32 : Dtype::bf16;
 }
 
-// Files of a model folder that travel inside a checkpoint, so that converting back gives them back.
-constexpr const char* carried_files[] = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
-    "config.json",    "tokenizer.model",       "added_tokens.json",       "vocab.json",
-    "merges.txt",     "chat_template.jinja"};
-
 std::uint64_t tokenizer_hash(const fs::path& folder) {
     if (!fs::exists(folder / "tokenizer.json")) return 0;
     try {
@@ -62,7 +56,7 @@ void folder_to_checkpoint(const fs::path& from, const fs::path& to, const Conver
     }
     load_weights(from, shape, params, {.allow_unexpected = o.allow_unexpected, .warn = warn});
     std::vector<ExtraFile> extra;
-    for (const char* file : carried_files)
+    for (const char* file : files_beside_weights())
         if (fs::exists(from / file)) extra.push_back({file, read_file(from / file)});
     prepare_checkpoint_root(to);
     const fs::path path = save_checkpoint(to, 0, state_text(Progress{}, config, tokenizer_hash(from)), params, extra);

@@ -161,6 +161,19 @@ TEST(Checkpoint, NoCheckpointIsAValueAndNotAnError) {
     EXPECT_FALSE(find_newest_checkpoint(root.path(), warn));
 }
 
+// Whoever starts again further back must not find the end of the earlier history at the next look.
+TEST(Checkpoint, LaterOnesAreSetAsideWhole) {
+    const TempFolder root;
+    for (const std::int64_t step : {10, 20, 30}) save(root.path(), step, {.keep_last = 0});
+    EXPECT_EQ(set_aside_checkpoints(root.path(), 30), std::nullopt);
+    EXPECT_EQ(set_aside_checkpoints(root.path(), 10), root / "set-aside-1");
+    EXPECT_EQ(find_newest_checkpoint(root.path(), {})->step, 10);
+    for (const std::int64_t step : {20, 30})
+        EXPECT_EQ(verify_checkpoint(root / "set-aside-1" / concat("step-000000", step)).step, step);
+    EXPECT_EQ(set_aside_checkpoints(root.path(), -1), root / "set-aside-2");
+    EXPECT_FALSE(find_newest_checkpoint(root.path(), {}));
+}
+
 TEST(Checkpoint, StepsAreOrderedByNumber) {
     const TempFolder root;
     save(root.path(), 99999999, {.keep_last = 0});

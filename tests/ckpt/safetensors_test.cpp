@@ -148,6 +148,13 @@ TEST(Safetensors, RefusesBadLengthsAndJson) {
     });
 }
 
+// What the parser is handed decides what it may read, whatever lengths the file and its header claim.
+TEST(Safetensors, NeverReadsPastWhatItWasHanded) {
+    const std::string start = from_hex("00e1f50500000000");  // a header of 100 000 000 bytes, the longest allowed
+    expect_error([&] { parse_safetensors_header(std::as_bytes(std::span(start)), 200'000'000, "f.safetensors"); },
+                 {"only 8 bytes of a header of 100000000 were handed over"});
+}
+
 TEST(Safetensors, RefusesBadMetadataAndFields) {
     const auto tensor = [](const std::string& fields, std::size_t data) {
         return file_of("{\"t\":{" + fields + "}}", data);
