@@ -48,25 +48,28 @@ std::string hex(std::uint64_t hash) { return concat(std::hex, std::setw(16), std
 
 }  // namespace
 
+std::optional<double> blend_weight(std::string_view word) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    return error == std::errc() && end == word.data() + word.size() ? std::optional(value) : std::nullopt;
+}
+
 void parse_sources(const std::vector<std::string>& words, DatasetSpec& spec) {
     spec.paths.clear();
     spec.weights.clear();
     bool weight_before = false;
     for (const std::string& word : words) {
-        double value = 0;
-        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-        const bool number = error == std::errc() && end == word.data() + word.size();
-        if (number && weight_before) fail_usage("two weights in a row: ", spec.weights.back(), " ", word, "; a file must follow each");
-        if (number) {
-            spec.weights.push_back(value);
-        } else {
-            spec.paths.push_back(word);
-        }
-        weight_before = number;
+        const std::optional<double> weight = blend_weight(word);
+        if (weight && weight_before)
+            fail_usage("two weights in a row: ", spec.weights.back(), " ", word, "; a file must follow each");
+        if (weight) spec.weights.push_back(*weight);
+        else spec.paths.push_back(word);
+        weight_before = weight.has_value();
     }
     if (weight_before) fail_usage("no file follows the weight ", spec.weights.back());
     if (!spec.weights.empty() && spec.weights.size() != spec.paths.size())
-        fail_usage("data.train or data.valid names ", spec.paths.size(), " token files but ", spec.weights.size(), " weights; give one to each file or to none");
+        fail_usage("data.train names ", spec.paths.size(), " token files but ", spec.weights.size(),
+                   " weights; give one to each file or to none");
 }
 
 bool Dataset::empty_part(const DatasetSpec& spec) {
@@ -83,7 +86,7 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
     if (spec.seq_len < 1) fail_usage("data.seq_len is ", spec.seq_len, "; a sample needs at least one token");
     if (spec.paths.empty()) fail_usage("no token files; name them with data.", spec.part == Part::train ? "train" : "valid");
     if (!spec.weights.empty() && spec.weights.size() != spec.paths.size())
-        fail_usage("data.train or data.valid names ", spec.paths.size(), " token files but ", spec.weights.size(), " weights");
+        fail_usage("data.train names ", spec.paths.size(), " token files but ", spec.weights.size(), " weights");
     for (const std::string& path : spec.paths) {
         TokenFile file(path);
         const std::int64_t all = sample_count(file, spec.seq_len);

@@ -31,6 +31,8 @@ struct DatasetSpec {
     std::uint64_t seed = 0;
 };
 
+// The weight that `word` is, if it is a number and not the name of a file.
+std::optional<double> blend_weight(std::string_view word);
 // Reads `0.7 books.tok 0.3 code.tok` or `books.tok code.tok` into paths and weights. Weights for some only: refused.
 void parse_sources(const std::vector<std::string>& words, DatasetSpec& spec);
 

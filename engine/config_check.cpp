@@ -2,19 +2,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
+#include <optional>
+#include <type_traits>
 
+#include "data/dataset.h"
+#include "data/utf8.h"
 #include "engine/config_io.h"
 #include "engine/config_names.h"
 #include "engine/presets.h"
 #include "engine/schedule.h"
 #include "kernels/base/error.h"
+#include "kernels/base/stream.h"
 
 namespace keel {
 namespace {
 
 constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t most_layers = 1024;    // a plan of more would take minutes and gigabytes to make
+constexpr std::int64_t most_head_dim = 256;   // kernels/attention.h
+constexpr std::int64_t most_samples = std::int64_t{1} << 53;  // every count of samples is exact as a double, too
 
 void require_choice(const char* flag, const std::string& value, const std::vector<std::string>& choices) {
     if (std::ranges::count(choices, value) > 0) return;
@@ -37,6 +44,24 @@ void require_size(const char* flag, std::int64_t value) {
     if (value > int32_max) fail_usage("--", flag, " is ", value, "; the largest size keel takes is ", int32_max);
 }
 
+void require_at_most(const char* flag, std::int64_t value, std::int64_t high) {
+    if (value > high) fail_usage("--", flag, " is ", value, "; it must be at most ", high);
+}
+
+// The configuration travels inside of checkpoints and the log as TOML and JSON, which hold nothing else.
+void require_utf8(const std::string& flag, const std::string& value) {
+    if (utf8_valid_prefix(value) != value.size())
+        fail_usage("--", flag, " is not UTF-8 from byte ", utf8_valid_prefix(value), " on; rename the file, or write it in UTF-8");
+}
+void check_texts(Config& config) {
+    for_each_setting(config, [](const std::string& key, auto& member, const char*) {
+        using T = std::remove_reference_t<decltype(member)>;
+        if constexpr (std::is_same_v<T, std::string>) require_utf8(key, member);
+        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+            for (const std::string& word : member) require_utf8(key, word);
+    });
+}
+
 void check_rope(const ModelSection& m) {
     require_choice("model.rope_scaling", m.rope_scaling, {"none", "linear", "llama3", "yarn"});
     require_positive("model.rope_base", m.rope_base);
@@ -48,7 +73,7 @@ void check_rope(const ModelSection& m) {
     }
     require_range("model.rope_factor", m.rope_factor, 1, 1e6, "at least 1");
     if (m.rope_scaling == "linear") return;
-    if (!(m.rope_original_max_position > 0))
+    if (!(m.rope_original_max_position > 0) || !std::isfinite(m.rope_original_max_position))
         fail_usage("--model.rope_scaling ", m.rope_scaling, " needs --model.rope_original_max_position, ",
                    "the context length that the frequencies were made for");
     if (m.rope_scaling == "llama3") {
@@ -114,6 +139,7 @@ void check_optim(const Config& c) {
 void resolve_length(TrainSection& t) {
     require_at_least("train.samples", t.samples, 0);
     require_at_least("train.steps", t.steps, 0);
+    require_at_most("train.samples", t.samples, most_samples);
     const BatchRamp ramp(t);
     if (t.samples == 0 && t.steps == 0)
         fail_usage("the length of the run is missing: give --train.steps or --train.samples");
@@ -121,6 +147,7 @@ void resolve_length(TrainSection& t) {
         fail_usage("--train.samples ", t.samples, " takes ", ramp.steps_for(t.samples), " steps, but --train.steps is ",
                    t.steps, "; give only one of them");
     if (t.samples == 0) t.samples = ramp.samples_after(t.steps);
+    require_at_most("train.samples", t.samples, most_samples);
     t.steps = ramp.steps_for(t.samples);
 }
 
@@ -128,15 +155,13 @@ void check_blend(const char* flag, const std::vector<std::string>& words) {
     bool after_weight = false;
     std::size_t files = 0, weights = 0;
     for (const std::string& word : words) {
-        char* end = nullptr;
-        const double weight = std::strtod(word.c_str(), &end);
-        const bool is_number = !word.empty() && *end == '\0';
-        if (is_number && after_weight) fail_usage("--", flag, ": ", word, " follows another weight; name a file after each");
-        if (is_number && !(weight > 0 && std::isfinite(weight)))
+        const std::optional<double> weight = blend_weight(word);
+        if (weight && after_weight) fail_usage("--", flag, ": ", word, " follows another weight; name a file after each");
+        if (weight && !(*weight > 0 && std::isfinite(*weight)))
             fail_usage("--", flag, ": the weight ", word, " must be greater than 0");
         if (word.empty()) fail_usage("--", flag, ": a file name is empty");
-        after_weight = is_number;
-        (is_number ? weights : files) += 1;
+        after_weight = weight.has_value();
+        (weight ? weights : files) += 1;
     }
     if (after_weight) fail_usage("--", flag, ": the weight ", words.back(), " has no file after it");
     if (weights != 0 && weights != files)
@@ -147,7 +172,11 @@ void check_blend(const char* flag, const std::vector<std::string>& words) {
 void check_data(const DataSection& d) {
     if (d.train.empty()) fail_usage("--data.train is missing: name the token files that `keel tokenize` wrote");
     check_blend("data.train", d.train);
-    if (!d.valid.empty()) check_blend("data.valid", d.valid);
+    for (const std::string& word : d.valid) {
+        if (word.empty()) fail_usage("--data.valid: a file name is empty");
+        if (blend_weight(word))
+            fail_usage("--data.valid: ", word, " is a weight, but evaluation reads every file whole; leave it out");
+    }
     require_at_least("data.seq_len", d.seq_len, 0);
     if (d.seq_len == 0) fail_usage("--data.seq_len is missing: give the tokens per sample, for example 1024");
     if (d.seq_len > int32_max) fail_usage("--data.seq_len is ", d.seq_len, "; the largest size keel takes is ", int32_max);
@@ -183,7 +212,8 @@ void check_memory_and_run(const Config& c) {
                    " both say where the weights come from; give only one of them");
     if (c.run.dir.empty()) fail_usage("--run.dir is missing: name the folder for checkpoints, log and report");
     require_at_least("run.threads", c.run.threads, 0);
-    if (c.run.threads > 1024) fail_usage("--run.threads is ", c.run.threads, "; the most keel takes is 1024");
+    if (c.run.threads > Stream::max_threads)
+        fail_usage("--run.threads is ", c.run.threads, "; the most keel takes is ", Stream::max_threads);
     require_choice("run.device", c.run.device, {"cpu"});
 }
 
@@ -209,6 +239,7 @@ void resolve_model(ModelSection& m) {
     require_choice("model.dtype", m.dtype, {"f32", "bf16"});
     require_size("model.hidden", m.hidden);
     require_size("model.layers", m.layers);
+    require_at_most("model.layers", m.layers, most_layers);
     require_size("model.heads", m.heads);
     require_size("model.ffn", m.ffn);
     require_at_least("model.vocab", m.vocab, 0);
@@ -222,6 +253,9 @@ void resolve_model(ModelSection& m) {
                        "; change one of them, or give --model.head_dim");
         m.head_dim = m.hidden / m.heads;
     }
+    if (m.head_dim > most_head_dim)
+        fail_usage("the head dimension is ", m.head_dim, " (--model.head_dim, or --model.hidden ", m.hidden,
+                   " / --model.heads ", m.heads, "); attention takes at most ", most_head_dim, ": give more --model.heads");
     if (m.head_dim % 2 != 0)
         fail_usage("the head dimension is ", m.head_dim, " (--model.head_dim, or --model.hidden ", m.hidden,
                    " / --model.heads ", m.heads, "); rotary positions pair its elements, so it must be even");
@@ -249,17 +283,22 @@ void resolve_batch(TrainSection& t) {
     require_at_least("train.micro_batch", t.micro_batch, 0);
     if (t.global_batch == 0 && t.micro_batch == 0)
         fail_usage("the batch is missing: give --train.global_batch, the samples per optimizer step");
+    require_at_most("train.global_batch", t.global_batch, int32_max);
+    require_at_most("train.micro_batch", t.micro_batch, int32_max);
     if (t.global_batch == 0) t.global_batch = t.micro_batch;
     if (!t.batch_ramp.empty() && t.batch_ramp.size() != 3)
         fail_usage("--train.batch_ramp takes three numbers, start increment ramp_samples, but got ",
                    t.batch_ramp.size());
+    (void)BatchRamp(t);  // checks start, increment and length; the start may become the micro-batch below
     if (t.micro_batch == 0) t.micro_batch = t.batch_ramp.empty() ? t.global_batch : t.batch_ramp[0];
+    if (t.micro_batch > t.global_batch)
+        fail_usage("--train.micro_batch ", t.micro_batch, " is more than --train.global_batch ", t.global_batch,
+                   ", the samples of a whole step");
     if (t.global_batch % t.micro_batch != 0)
         fail_usage("--train.global_batch ", t.global_batch, " is not a multiple of --train.micro_batch ", t.micro_batch,
                    "; ", t.global_batch / t.micro_batch * t.micro_batch, " and ",
                    (t.global_batch / t.micro_batch + 1) * t.micro_batch, " are the nearest that are");
     if (t.batch_ramp.empty()) return;
-    (void)BatchRamp(t);  // checks start, increment and length
     for (const int i : {0, 1})
         if (const std::int64_t n = t.batch_ramp[static_cast<std::size_t>(i)];
             n % t.micro_batch != 0 && t.batch_ramp[0] != t.global_batch)
@@ -268,6 +307,7 @@ void resolve_batch(TrainSection& t) {
 }
 
 void resolve_and_validate(Config& config) {
+    check_texts(config);
     resolve_model(config.model);
     check_data(config.data);
     resolve_batch(config.train);

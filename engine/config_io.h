@@ -6,10 +6,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "engine/config.h"
@@ -49,9 +47,5 @@ std::string value_text(const Config& config, std::string_view key);
 
 // Sixteen hex digits over every setting that can change a result: all but [run] (where, and on how many threads).
 std::string config_hash(const Config& config);
-
-// "did you mean --optim.clip?", or nothing if no known name is near. `word` is as typed, with or without dashes;
-// `known` are names without dashes.
-std::optional<std::string> nearest_name(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace keel

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,10 @@ std::vector<std::string> section_names();
 
 // keel's name for another system's spelling ("clip-grad" -> "optim.clip"), or "" if the word is not known.
 std::string_view known_alias(std::string_view word);
+
+// "did you mean --optim.clip?", or nothing if no known name is near. `word` is as typed, with or without dashes;
+// `known` are names without dashes.
+std::optional<std::string> nearest_name(std::string_view word, const std::vector<std::string>& known);
 
 // Aliases whose setting is not among `known`: a table that has gone stale. For the test.
 std::vector<std::string> dangling_aliases(const std::vector<std::string>& known);

@@ -1,6 +1,6 @@
 #include "engine/presets.h"
 
-#include "engine/config_io.h"
+#include "engine/config_names.h"
 #include "kernels/base/error.h"
 
 namespace keel {

@@ -99,11 +99,15 @@ TEST(ConfigCheck, RefusesImpossibleShapes) {
                    "rotary positions pair its elements, so it must be even");
     EXPECT_REFUSED(c.model.kv_heads = 3,
                    "--model.heads 4 is not a multiple of --model.kv_heads 3; every key head serves equally many query heads");
-    EXPECT_REFUSED((c.model.heads = 65536, c.model.head_dim = 65536),
-                   "--model.heads 65536 of --model.head_dim 65536 make rows of more than 2147483647 elements");
-    EXPECT_REFUSED((c.model.layers = 1 << 30, c.model.hidden = 1 << 20),
-                   "the shape has about 4.7228e+21 parameters (--model.layers 1073741824, --model.hidden 1048576, "
-                   "--model.ffn 128); keel counts up to 1e15");
+    EXPECT_REFUSED((c.model.heads = 1 << 30, c.model.head_dim = 4),
+                   "--model.heads 1073741824 of --model.head_dim 4 make rows of more than 2147483647 elements");
+    EXPECT_REFUSED((c.model.hidden = 1024, c.model.heads = 2),
+                   "the head dimension is 512 (--model.head_dim, or --model.hidden 1024 / --model.heads 2); attention takes at "
+                   "most 256: give more --model.heads");
+    EXPECT_REFUSED(c.model.layers = 2'000'000'000, "--model.layers is 2000000000; it must be at most 1024");
+    EXPECT_REFUSED((c.model.hidden = c.model.ffn = 1 << 30, c.model.head_dim = 16),
+                   "the shape has about 6.91753e+18 parameters (--model.layers 2, --model.hidden 1073741824, "
+                   "--model.ffn 1073741824); keel counts up to 1e15");
     EXPECT_REFUSED(c.model.dtype = "fp16", "--model.dtype is \"fp16\"; choices are f32, bf16");
     EXPECT_REFUSED(c.model.norm_eps = 0, "--model.norm_eps is 0; it must be greater than 0");
     EXPECT_REFUSED(c.model.norm_eps = std::numeric_limits<double>::quiet_NaN(), "--model.norm_eps is nan; it must be greater than 0");
@@ -141,6 +145,17 @@ TEST(ConfigCheck, RefusesContradictoryLengthsAndBatches) {
                    "--train.samples 100 takes 13 steps, but --train.steps is 5; give only one of them");
     EXPECT_REFUSED(c.train.samples = -1, "--train.samples is -1; it must be at least 0");
     EXPECT_REFUSED(c.train.steps = -1, "--train.steps is -1; it must be at least 0");
+    EXPECT_REFUSED(c.train.samples = std::numeric_limits<std::int64_t>::max(),
+                   "--train.samples is 9223372036854775807; it must be at most 9007199254740992");
+    EXPECT_REFUSED((c.train.samples = 0, c.train.steps = std::int64_t{1} << 55),
+                   "--train.samples is 288230376151711744; it must be at most 9007199254740992");
+    EXPECT_REFUSED(c.train.global_batch = std::int64_t{1} << 62,
+                   "--train.global_batch is 4611686018427387904; it must be at most 2147483647");
+    EXPECT_REFUSED(c.train.micro_batch = 16,
+                   "--train.micro_batch 16 is more than --train.global_batch 8, the samples of a whole step");
+    // The start of a ramp becomes the micro-batch where none is given.
+    EXPECT_REFUSED((c.train.micro_batch = 0, c.train.batch_ramp = {0, 2, 20}),
+                   "--train.batch_ramp starts at 0 samples per step; it must start between 1 and --train.global_batch 8");
     EXPECT_REFUSED((c.train.samples = 0, c.train.steps = std::numeric_limits<std::int64_t>::max()),
                    "--train.steps 9223372036854775807 of --train.global_batch 8 samples are more than a 64-bit count of "
                    "samples holds; shorten the run");
@@ -224,7 +239,9 @@ TEST(ConfigCheck, RefusesContradictoryData) {
     EXPECT_REFUSED((c.data.train = {"-1", "a.tok"}), "--data.train: the weight -1 must be greater than 0");
     EXPECT_REFUSED((c.data.train = {"inf", "a.tok"}), "--data.train: the weight inf must be greater than 0");
     EXPECT_REFUSED((c.data.train = {""}), "--data.train: a file name is empty");
-    EXPECT_REFUSED((c.data.valid = {"0.5"}), "--data.valid: the weight 0.5 has no file after it");
+    EXPECT_REFUSED((c.data.valid = {"0.5", "v.tok"}),
+                   "--data.valid: 0.5 is a weight, but evaluation reads every file whole; leave it out");
+    EXPECT_REFUSED((c.data.valid = {""}), "--data.valid: a file name is empty");
     EXPECT_REFUSED(c.data.seq_len = 0, "--data.seq_len is missing: give the tokens per sample, for example 1024");
     EXPECT_REFUSED(c.data.seq_len = -4, "--data.seq_len is -4; it must be at least 0");
     EXPECT_REFUSED(c.data.seq_len = 1LL << 40, "--data.seq_len is 1099511627776; the largest size keel takes is 2147483647");
@@ -254,6 +271,14 @@ TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
     EXPECT_REFUSED(c.run.threads = -1, "--run.threads is -1; it must be at least 0");
     EXPECT_REFUSED(c.run.threads = 5000, "--run.threads is 5000; the most keel takes is 1024");
     EXPECT_REFUSED(c.run.device = "cuda", "--run.device is \"cuda\"; choices are cpu");
+}
+
+// What is kept in checkpoints is TOML inside of JSON: a text that neither can hold must not wait for the first save.
+TEST(ConfigCheck, RefusesTextsThatAreNotUtf8) {
+    EXPECT_REFUSED(c.run.dir = "runs/caf\xe9",
+                   "--run.dir is not UTF-8 from byte 8 on; rename the file, or write it in UTF-8");
+    EXPECT_REFUSED((c.data.train = {"a.tok", "\xff.tok"}),
+                   "--data.train is not UTF-8 from byte 0 on; rename the file, or write it in UTF-8");
 }
 
 TEST(ConfigCheck, AcceptsWhatIsUnusualButPossible) {
