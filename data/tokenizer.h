@@ -65,7 +65,7 @@ public:
     ~Encoder();
     Encoder(Encoder&&) noexcept;
 
-    // Appends. `text` must be valid UTF-8 (data/utf8.h: repair_utf8). Linear in practice: n log n in the longest piece.
+    // Appends. `text` must be valid UTF-8 (data/utf8.h: append_repaired). Linear in practice: n log n in the longest piece.
     void encode(std::string_view text, std::vector<std::int32_t>& ids);
 
 private:

@@ -4,8 +4,8 @@
 // vocabulary-parallel group join them (cross_entropy_merge says how); `grad` writes losses and the gradient of their
 // sum. Logits arrive in chunks of tokens and never exist whole. Loss is a sum; who counts tokens divides, once.
 //
-// Layout  logits are float, [tokens, vocab] contiguous: columns [vocab_begin, vocab_begin + vocab) of the whole row.
-//         Padding rows of the vocabulary are left out by passing a narrower (strided) View. T is the gradient's type.
+// Layout  logits are float, [tokens, vocab]: columns [vocab_begin, vocab_begin + vocab) of the whole row. Rows may be
+//         strided: a narrower View leaves out the padding of a vocabulary. T is the gradient's type.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 // Errors  throws Error before launching if shapes disagree. A label of -1 is ignored: loss 0, gradient 0.
 #pragma once

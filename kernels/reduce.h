@@ -1,8 +1,8 @@
 // kernels/reduce.h: sums over a whole tensor: norm, finite, hash, plain sum.
 //
-// Layout  flat, contiguous. `partials` is scratch of reduce_scratch_bytes(n).
+// Layout  flat, contiguous. `scratch` is reduce_scratch_bytes(n).
 // Order   asynchronous on `stream`. A fixed tree that depends on n alone: same inputs, same bits, on any device.
-// Errors  throws Error before launching if the output has not one element.
+// Errors  throws Error before launching if the output has not one element or scratch is too small.
 #pragma once
 
 #include <cstddef>
