@@ -139,13 +139,9 @@ void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
 
     const attention::BackwardScratch scratch(args.scratch.data(), s.tokens, s.heads, s.kv_heads, args.head_dim);
     const std::int64_t keys = keys_per_task(s);
-    const std::int64_t tiles = rows_of_head(args, s, 0).tiles();
-    stream.parallel(ceil_div(tiles, 16), [&](std::int64_t i, int) {
-        for (std::int64_t index = i * 16; index < std::min(tiles, i * 16 + 16); ++index)
-            for (std::int64_t kv_head = 0; kv_head < s.kv_heads; ++kv_head) {
-                const Rows list = rows_of_head(args, s, kv_head);
-                attention::backward_turn(list, attention::Tile(list, args.lo, index), index, keys, scratch);
-            }
+    const Rows list = rows_of_head(args, s, 0);
+    stream.parallel(list.tiles(), [&](std::int64_t i, int) {
+        attention::backward_prepare(list, args.lo, i, s.kv_heads, keys, scratch);
     });
     stream.parallel(ceil_div(s.kv_tokens, keys) * s.kv_heads, [&](std::int64_t i, int thread) {
 #if KEEL_AMX
@@ -162,7 +158,7 @@ void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
 std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t, std::int64_t kv_heads,
                                      std::int64_t head_dim) {
     const attention::BackwardScratch::Sizes bytes(tokens, heads, kv_heads, head_dim);
-    return bytes.dq + bytes.turn;
+    return bytes.dq + bytes.turn + bytes.begin;
 }
 
 template void attention_forward(Stream&, const AttentionForward<float>&);

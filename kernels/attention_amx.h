@@ -58,10 +58,29 @@ inline gemm::AmxRows tiles_at(const bf16* tiles) {
             step_elements * 2};
 }
 // out [32][32] = A B over `steps` times 32.
-inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* out,
-                          std::int64_t stride_floats = 32) {
+inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* out) {
     gemm::amx_sums<true, true>(a, b, steps, nullptr, 0, 0);
-    gemm::amx_store(out, stride_floats * 4, true, true);
+    gemm::amx_store(out, 128, true, true);
+}
+// sums [32][32] += A B.
+inline void add_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* sums) {
+    _tile_loadd(0, sums, 128);
+    _tile_loadd(1, sums + 16, 128);
+    _tile_loadd(2, sums + 512, 128);
+    _tile_loadd(3, sums + 528, 128);
+    const char *upper = a.upper, *lower = a.lower;
+    for (std::int64_t i = 0; i < steps; ++i) {
+        _tile_loadd(4, upper, a.stride);
+        _tile_loadd(6, b, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b + gemm::tile_elements, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, lower, a.stride);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+        upper += a.step, lower += a.step, b += step_elements;
+    }
+    gemm::amx_store(sums, 128, true, true);
 }
 
 // bf16(low) | bf16(high) << 16, ties away from zero: half a unit in the last place, as the other rounding.
@@ -69,6 +88,17 @@ inline Uint pair_bits(Float low, Float high) {
     return ((reinterpret_cast<Uint>(low) + 0x8000u) >> 16) | ((reinterpret_cast<Uint>(high) + 0x8000u) & 0xffff0000u);
 }
 inline void store_bits(bf16* to, Uint bits) { std::memcpy(to, &bits, sizeof bits); }
+// 32 floats as bf16. The processor's own conversion takes subnormals for zero, which no product of them would notice:
+// it takes them for zero too.
+inline void store_row_of_32(bf16* to, Float low, Float high) {
+#if defined(__AVX512BF16__)
+    const __m512bh both = _mm512_cvtne2ps_pbh(static_cast<__m512>(high), static_cast<__m512>(low));
+    std::memcpy(to, &both, sizeof both);
+#else
+    simd::store(to, low);
+    simd::store(to + lanes, high);
+#endif
+}
 
 // As soften() in float, for groups of keys: scores are scaled here, and P goes into `p` as pairs of keys.
 template <bool masked>
@@ -199,26 +229,36 @@ constexpr std::int64_t amx_backward_bytes(std::int64_t head_dim) {
 // P and ds of 32 keys by 32 rows, from scores and dp. `p` and `ds`: as rows of a key; `ds_pairs`: as pairs of keys.
 template <bool masked>
 inline void differentiate_group(const Tile& tile, std::int64_t key, const float* s, const float* dp, const float* lse,
-                                const float* delta, float factor, float scale, bf16* p, bf16* ds, bf16* ds_pairs) {
-    for (int v = 0; v < 2; ++v) {
-        const Float base = simd::load(lse + v * lanes), mean = simd::load(delta + v * lanes);
-        for (std::int64_t k = 0; k < key_group; k += 2) {
-            Float prob[2], grad[2];
+                                const float* delta, float factor, float scale, bf16* p, bf16* ds, bf16* ds_pairs,
+                                Ahead& ahead) {
+    const Float base[2] = {simd::load(lse), simd::load(lse + lanes)};
+    const Float mean[2] = {simd::load(delta), simd::load(delta + lanes)};
+    for (std::int64_t k = 0; k < key_group; k += 2) {
+        Float prob[2][2], grad[2][2];
 #pragma GCC unroll 2
-            for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 2; ++i)
+#pragma GCC unroll 2
+            for (int v = 0; v < 2; ++v) {
                 const std::int64_t at = (k + i) * tile_rows + v * lanes;
-                prob[i] = exp2(simd::load(s + at) * factor - base);
-                grad[i] = prob[i] * (simd::load(dp + at) - mean) * scale;
+                Float x = exp2<true>(simd::load(s + at) * factor - base[v]);
+                Float y = x * (simd::load(dp + at) * scale - mean[v]);
                 if constexpr (masked) {
                     const Int seen = tile.sees(key + k + i, v);
-                    prob[i] = seen ? prob[i] : Float{};
-                    grad[i] = seen ? grad[i] : Float{};
+                    x = seen ? x : Float{};
+                    y = seen ? y : Float{};
                 }
-                simd::store(p + (k + i) * 32 + v * lanes, prob[i]);
-                simd::store(ds + (k + i) * 32 + v * lanes, grad[i]);
+                prob[i][v] = x;
+                grad[i][v] = y;
             }
-            store_bits(ds_pairs + v * gemm::tile_elements + k / 2 * 32, pair_bits(grad[0], grad[1]));
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) {
+            store_row_of_32(p + (k + i) * 32, prob[i][0], prob[i][1]);
+            store_row_of_32(ds + (k + i) * 32, grad[i][0], grad[i][1]);
         }
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; ++v)
+            store_bits(ds_pairs + v * gemm::tile_elements + k / 2 * 32, pair_bits(grad[0][v], grad[1][v]));
+        ahead.ask(4);
     }
 }
 
@@ -246,47 +286,56 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
     float* const s = carve.take<float>(1024);
     float* const dp = carve.take<float>(1024);
-    float* const block_sums = carve.take<float>(1024);
     float* const lse = carve.take<float>(tile_rows);
     float* const delta = carve.take<float>(tile_rows);
     std::fill(dk, dk + block_keys * deep, 0.0f);
     std::fill(dv, dv + block_keys * deep, 0.0f);
 
     const std::int64_t first_tile = std::max<std::int64_t>(0, block_begin - list.query_offset) * list.group / tile_rows;
+    const auto unseen = [&](std::int64_t index) {
+        return scratch.begin[index] >= block_end || list.end(index) <= block_begin;
+    };
     std::int64_t begin = block_end, end = block_begin;
-    for (std::int64_t index = first_tile; index < list.tiles(); ++index) {
-        const Tile tile(list, args.lo, index);
-        if (tile.begin < block_end && tile.end > block_begin)
-            begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
-    }
+    for (std::int64_t index = first_tile; index < list.tiles(); ++index)
+        if (!unseen(index))
+            begin = std::min<std::int64_t>(begin, scratch.begin[index]), end = std::max(end, list.end(index));
     const std::int64_t have_begin = std::max(begin, block_begin) - block_begin,
                        have_end = std::min(end, block_end) - block_begin;
-    gather(
-        block_keys, have_begin, have_end, head_dim, deep,
-        [&](std::int64_t i) { return args.k.row(block_begin + i) + column; }, k);
-    gather(
-        block_keys, have_begin, have_end, head_dim, deep,
-        [&](std::int64_t i) { return args.v.row(block_begin + i) + column; }, v);
-    for (std::int64_t d = 0; d < deep; d += 32)
-        gemm::amx_pack::sliver_of_a({k, 1, deep}, d, 32, 0, block_keys, k_tiles + d * block_keys);
 
     const float factor = args.scale * log2_e;
-    std::int64_t in_chunk = 0;
+    std::int64_t in_chunk = 0, results_asked = 0;
+    Span copied;                       // groups of keys
+    Span work[most_keys / key_group];  // of a group of keys: the tiles of the chunk that see some of it
     const auto flush = [&] {
-        for (std::int64_t g = 0; g < groups; ++g)
+        for (std::int64_t g = 0; g < groups; ++g) {
+            const std::int64_t tile = work[g].begin, steps = work[g].end - tile;
+            if (steps == 0) continue;
             for (std::int64_t d = 0; d < deep; d += 32)
-                for (const bool value : {true, false}) {
-                    float* const to = (value ? dv : dk) + (g * key_group * deep) + d * 32;
-                    block_product(tiles_at((value ? p : ds) + g * chunk_tiles * group_elements),
-                                  (value ? dy_wide : q_wide) + d * chunk_tiles * tile_rows, in_chunk, block_sums);
-                    for (std::int64_t i = 0; i < 64; ++i)
-                        simd::store(to + i * lanes, simd::load(to + i * lanes) + simd::load(block_sums + i * lanes));
-                }
+                for (const bool value : {true, false})
+                    add_product(tiles_at((value ? p : ds) + (g * chunk_tiles + tile) * group_elements),
+                                (value ? dy_wide : q_wide) + (d / 32 * chunk_tiles + tile) * step_elements, steps,
+                                (value ? dv : dk) + (g * key_group * deep) + d * 32);
+            work[g] = {};
+        }
         in_chunk = 0;
     };
     for (std::int64_t index = first_tile; index < list.tiles(); ++index) {
+        if (unseen(index)) continue;
         const Tile tile(list, args.lo, index);
-        if (tile.begin >= block_end || tile.end <= block_begin) continue;
+        const std::int64_t g0 = (std::max(tile.begin, block_begin) - block_begin) / key_group;
+        const std::int64_t g1 = (std::min(tile.end, block_end) - block_begin + key_group - 1) / key_group;
+        copied.reach(g0, g1, [&](std::int64_t from, std::int64_t to) {
+            const auto copy = [&](const View<const bf16>& x, bf16* out) {
+                const std::int64_t first = from * key_group;
+                gather((to - from) * key_group, have_begin - first, have_end - first, head_dim, deep,
+                       [&](std::int64_t i) { return x.row(block_begin + first + i) + column; }, out + first * deep);
+            };
+            copy(args.k, k);
+            copy(args.v, v);
+            for (std::int64_t d = 0; d < deep; d += 32)
+                gemm::amx_pack::sliver_of_a({k, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
+                                            k_tiles + d * block_keys + from * group_elements);
+        });
         const auto spread = [&](const View<const bf16>& x, bf16* narrow, bf16* wide) {
             gather(
                 tile_rows, 0, tile.rows, head_dim, deep, [&](std::int64_t i) { return list.at(x, tile.first + i); },
@@ -299,37 +348,48 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
         };
         spread(args.q, q, q_wide);
         spread(args.dy, dy, dy_wide);
-        lse_and_delta(args, list, tile, 1.0f, lse, delta);
-        const std::int64_t g0 = (std::max(tile.begin, block_begin) - block_begin) / key_group;
-        const std::int64_t g1 = (std::min(tile.end, block_end) - block_begin + key_group - 1) / key_group;
-        for (std::int64_t g = 0; g < groups; ++g) {
-            bf16* const p_at = p + (g * chunk_tiles + in_chunk) * group_elements;
-            bf16* const ds_at = ds + (g * chunk_tiles + in_chunk) * group_elements;
-            if (g < g0 || g >= g1) {
-                std::memset(static_cast<void*>(p_at), 0, group_elements * 2);
-                std::memset(static_cast<void*>(ds_at), 0, group_elements * 2);
-                continue;
-            }
+        lse_and_delta(args, list, tile, args.scale, lse, delta);
+        const bool first = tile.begin >= block_begin, last = tile.end <= block_begin + block_keys;
+        Ahead ahead;
+        list.ahead(ahead, args.q, index + 1);
+        list.ahead(ahead, args.dy, index + 1);
+        list.ahead(ahead, args.y, index + 1);
+        const std::int64_t next = std::min(block_begin + copied.end * key_group, block_end),
+                           soon = std::min(next + key_group, block_end);
+        ahead.add(args.k, next, soon, column, head_dim);
+        ahead.add(args.v, next, soon, column, head_dim);
+        if (last) list.ahead(ahead, args.dq, index);
+        const std::int64_t results = std::min(results_asked + tile_rows, block_size);
+        ahead.add(args.dk, block_begin + results_asked, block_begin + results, column, head_dim);
+        ahead.add(args.dv, block_begin + results_asked, block_begin + results, column, head_dim);
+        results_asked = results;
+        for (std::int64_t g = g0; g < g1; ++g) {
+            bf16* const p_at = p + g * chunk_tiles * group_elements;
+            bf16* const ds_at = ds + g * chunk_tiles * group_elements;
+            if (work[g].begin == work[g].end) work[g] = {in_chunk, in_chunk};
+            const std::int64_t gap = work[g].end * group_elements, filled = in_chunk * group_elements;
+            std::fill(p_at + gap, p_at + filled, bf16(0.0f));
+            std::fill(ds_at + gap, ds_at + filled, bf16(0.0f));
+            work[g].end = in_chunk + 1;
             const std::int64_t key = block_begin + g * key_group;
             block_product(rows_at(k + g * key_group * deep, deep), q, deep / 32, s);
             block_product(rows_at(v + g * key_group * deep, deep), dy, deep / 32, dp);
             bf16* const pairs = ds_pairs + g * group_elements;
             if (tile.all_see(key, key + key_group))
-                differentiate_group<false>(tile, key, s, dp, lse, delta, factor, args.scale, p_at, ds_at, pairs);
+                differentiate_group<false>(tile, key, s, dp, lse, delta, factor, args.scale, p_at + filled,
+                                           ds_at + filled, pairs, ahead);
             else
-                differentiate_group<true>(tile, key, s, dp, lse, delta, factor, args.scale, p_at, ds_at, pairs);
+                differentiate_group<true>(tile, key, s, dp, lse, delta, factor, args.scale, p_at + filled,
+                                          ds_at + filled, pairs, ahead);
         }
+        ahead.ask(1024);
         std::atomic<std::int32_t>& turn = scratch.turn[list.kv_head * list.tiles() + index];
         while (turn.load(std::memory_order_acquire) != block) std::this_thread::yield();
-        const bool first = tile.begin >= block_begin, last = tile.end <= block_begin + block_keys;
         float* const dq = scratch.dq + (list.kv_head * list.tiles() + index) * tile_rows * deep;  // [deep][tile_rows]
         for (std::int64_t d = 0; d < deep; d += 32) {
             float* const to = dq + d * tile_rows;
-            block_product(tiles_at(k_tiles + d * block_keys + g0 * group_elements), ds_pairs + g0 * group_elements,
-                          g1 - g0, first ? to : block_sums);
-            if (!first)
-                for (std::int64_t i = 0; i < 64; ++i)
-                    simd::store(to + i * lanes, simd::load(to + i * lanes) + simd::load(block_sums + i * lanes));
+            (first ? block_product : add_product)(tiles_at(k_tiles + d * block_keys + g0 * group_elements),
+                                                  ds_pairs + g0 * group_elements, g1 - g0, to);
         }
         if (last) {
             for (std::int64_t at = 0; at < tile.columns; at += lanes)

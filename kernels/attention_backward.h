@@ -31,13 +31,15 @@ constexpr std::int64_t backward_floats(std::int64_t head_dim) {
 struct BackwardScratch {
     float* dq;  // sums in progress: [kv_heads][rows][head_dim], or [kv_heads][tiles][head_dim][tile_rows]
     std::atomic<std::int32_t>* turn;  // [kv_heads][tiles], the block of keys that may add to this tile's dq
+    std::int32_t* begin;              // [tiles], the first key that a tile sees
 
     struct Sizes {
-        std::int64_t dq, turn;  // bytes
+        std::int64_t dq, turn, begin;  // bytes
         Sizes(std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
             const std::int64_t tiles = kv_heads * ((heads / kv_heads * tokens + tile_rows - 1) / tile_rows);
             dq = tiles * tile_rows * round_up(head_dim, 32) * 4;
             turn = round_up(tiles * 4, 64);
+            begin = round_up(tiles / kv_heads * 4, 64);
         }
     };
     BackwardScratch(std::byte* at, std::int64_t tokens, std::int64_t heads, std::int64_t kv_heads,
@@ -45,6 +47,7 @@ struct BackwardScratch {
         const Sizes bytes(tokens, heads, kv_heads, head_dim);
         dq = reinterpret_cast<float*>(at);
         turn = reinterpret_cast<std::atomic<std::int32_t>*>(at + bytes.dq);
+        begin = reinterpret_cast<std::int32_t*>(at + bytes.dq + bytes.turn);
     }
 };
 
@@ -65,11 +68,14 @@ void lse_and_delta(const AttentionBackward<T>& args, const Rows& list, const Til
     }
 }
 
-// Whose turn is first on a tile's dq.
-inline void backward_turn(const Rows& list, const Tile& tile, std::int64_t index, std::int64_t block_keys,
-                          const BackwardScratch& scratch) {
-    scratch.turn[list.kv_head * list.tiles() + index].store(static_cast<std::int32_t>(tile.begin / block_keys),
-                                                            std::memory_order_relaxed);
+// Where a tile's keys begin, and so whose turn is first on its dq.
+inline void backward_prepare(const Rows& list, const View<const std::int32_t>& lo, std::int64_t index,
+                             std::int64_t kv_heads, std::int64_t block_keys, const BackwardScratch& scratch) {
+    const std::int64_t begin = Tile(list, lo, index).begin;
+    scratch.begin[index] = static_cast<std::int32_t>(begin);
+    for (std::int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
+        scratch.turn[kv_head * list.tiles() + index].store(static_cast<std::int32_t>(begin / block_keys),
+                                                           std::memory_order_relaxed);
 }
 
 // s becomes P and dp becomes ds; dp and delta have been scaled.
@@ -119,8 +125,8 @@ void backward_block(const AttentionBackward<T>& args, const Rows& list, std::int
     Span copied;  // keys of the block, as all below
     std::int64_t results_asked = 0;
     for (std::int64_t index = first_token * list.group / tile_rows; index < list.tiles(); ++index) {
+        if (scratch.begin[index] >= block_end || list.end(index) <= block_begin) continue;
         const Tile tile(list, args.lo, index);
-        if (tile.begin >= block_end || tile.end <= block_begin) continue;
         const std::int64_t begin = std::max(tile.begin, block_begin) - block_begin,
                            end = std::min(tile.end, block_end) - block_begin;
         copied.reach(begin, end, [&](std::int64_t from, std::int64_t to) {

@@ -74,6 +74,8 @@ struct Rows {
     std::int64_t tiles() const { return (count() + tile_rows - 1) / tile_rows; }
     std::int64_t token(std::int64_t row) const { return group == 1 ? row : row / group; }
     std::int64_t head(std::int64_t row) const { return group == 1 ? kv_head : kv_head * group + row % group; }
+    // One past the last key that a row of the tile sees.
+    std::int64_t end(std::int64_t tile) const { return last_key(std::min((tile + 1) * tile_rows, count()) - 1) + 1; }
     std::int64_t last_key(std::int64_t row) const { return query_offset + token(row); }
     // The rows of tile `index` of x, which are `group` heads of some tokens, are wanted soon.
     template <class T>
@@ -188,17 +190,26 @@ void store_row(T* out, const float* in, std::int64_t count) {
 }
 
 // 2^x for x up to about 1, to within 1.5 ulp; nothing that matters (less than 2^-126) below -126, 0 below -127, NaN
-// stays NaN. x = n + r, |r| <= 1/2: 2^r by a polynomial fitted for least maximum relative error (2^-25.9), n by
-// exponent. At -127 the polynomial is 1, whose exponent becomes that of 0.
+// stays NaN. x = n + r, |r| <= 1/2: 2^r by a polynomial fitted for least maximum relative error (2^-25.9; with `coarse`
+// 2^-18.4, for what is rounded to bf16), n by exponent. At -127 the polynomial is 1, whose exponent becomes that of 0.
+template <bool coarse = false>
 inline Float exp2(Float x) {
     const Float c = simd::max(simd::set(-127.0f), x);
     const Float t = c + 12582912.0f, r = c - (t - 12582912.0f);  // 1.5 * 2^23: n is in the low bits of t
-    Float p = simd::set(1.5353362e-4f);
-    p = p * r + 1.3398875e-3f;
-    p = p * r + 9.61843692e-3f;
-    p = p * r + 5.55033237e-2f;
-    p = p * r + 2.40226477e-1f;
-    p = p * r + 6.93147182e-1f;
+    Float p;
+    if constexpr (coarse) {
+        p = simd::set(9.58285294e-3f);
+        p = p * r + 5.59064262e-2f;
+        p = p * r + 2.40240991e-1f;
+        p = p * r + 6.93124175e-1f;
+    } else {
+        p = simd::set(1.5353362e-4f);
+        p = p * r + 1.3398875e-3f;
+        p = p * r + 9.61843692e-3f;
+        p = p * r + 5.55033237e-2f;
+        p = p * r + 2.40226477e-1f;
+        p = p * r + 6.93147182e-1f;
+    }
     p = p * r + 1.0f;
     return reinterpret_cast<Float>(reinterpret_cast<simd::Uint>(p) + (reinterpret_cast<simd::Uint>(t) << 23));
 }
