@@ -4,6 +4,8 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fcntl.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -30,6 +32,14 @@ constexpr const char* about =
     "  keel eval …, keel generate …                               measure it, let it write\n\n"
     "Every setting of a run is a flag (--optim.lr 3e-4), and the same name in a TOML file given with --config.\n"
     "`keel COMMAND --help` lists them.";
+
+// A program may be started with its standard input, output or error closed. The next file it opened would take that number,
+// and whatever is printed would go into a log, a token file or a checkpoint. So the numbers are taken first, each opened the
+// wrong way round: what is printed still fails as on a closed descriptor, and is reported.
+void occupy_standard_descriptors() {
+    for (int fd = 0; fd <= 2; ++fd)
+        if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
 
 std::string version_text() {
     return keel::concat("keel ", KEEL_VERSION, ", built for ", KEEL_ARCH, ", Unicode ", keel::unicode_version());
@@ -87,6 +97,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     keel::process_start();
+    occupy_standard_descriptors();
     keel::require_cpu();
     std::signal(SIGPIPE, SIG_IGN);  // a broken pipe is a failed write, not a killed run
     try {

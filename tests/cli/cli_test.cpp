@@ -138,3 +138,24 @@ TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
     EXPECT_EQ(got.code, 1);
     EXPECT_EQ(got.err, "keel: error: standard output: No space left on device\n");
 }
+
+// A closed descriptor's number goes to the next file that is opened. What is printed must not land in it.
+TEST(Cli, AClosedOutputIsAnErrorAndNothingIsPrintedIntoTheFilesThatAreWritten) {
+    const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / ("keel_closed_" + std::to_string(getpid()));
+    std::filesystem::create_directories(dir);
+    std::ofstream(dir / "a.txt") << "one two two three three three\n";
+    const std::string path = "'" + dir.string() + "'";
+    ASSERT_EQ(keel("tokenizer train --vocab 260 --out " + path + "/tok " + path + "/a.txt").code, 0);
+    const std::string words = "train --model.hidden 4 --model.layers 1 --model.heads 1 --model.ffn 4 --data.seq_len 4 --run.threads 1 "
+                              "--train.global_batch 1 --train.steps 2 --data.tokenizer " + path + "/tok --data.train " + path +
+                              "/a.tok --run.dir " + path + "/run";
+    ASSERT_EQ(keel("tokenize --tokenizer " + path + "/tok --out " + path + "/a.tok " + path + "/a.txt").code, 0);
+    const Outcome got = keel(words, " >&- <&-");
+    EXPECT_EQ(got.code, 1);
+    EXPECT_NE(got.err.find("standard output: Bad file descriptor"), std::string::npos) << got.err;
+    std::ifstream log(dir / "run" / "log.jsonl");
+    int lines = 0;
+    for (std::string line; std::getline(log, line); ++lines) EXPECT_TRUE(line.starts_with("{\"event\":")) << line;
+    EXPECT_GE(lines, 4);
+    std::filesystem::remove_all(dir);
+}
