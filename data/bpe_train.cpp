@@ -145,7 +145,6 @@ void BpeTrainer::add(std::string_view text) {
             auto entry = counts_.find(part);
             if (entry == counts_.end()) entry = counts_.emplace(std::string(part), 0).first;
             ++entry->second;
-            ++pieces_;
         }
     });
 }

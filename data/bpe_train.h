@@ -29,7 +29,6 @@ public:
     explicit BpeTrainer(const Pretokenizer& how = {}) : how_(how) {}
 
     void add(std::string_view text);  // valid UTF-8; counts its pieces
-    std::int64_t pieces() const { return pieces_; }
     std::int64_t distinct_pieces() const { return static_cast<std::int64_t>(counts_.size()); }
 
     // Throws Error if no vocabulary can be made so, whatever the text.
@@ -46,7 +45,6 @@ private:
     };
     Pretokenizer how_;
     std::unordered_map<std::string, std::int64_t, Hash, std::equal_to<>> counts_;
-    std::int64_t pieces_ = 0;
 };
 
 }  // namespace keel

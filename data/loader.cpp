@@ -1,6 +1,5 @@
 #include "data/loader.h"
 
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -11,8 +10,6 @@
 
 namespace keel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // One prepared batch and the arrays behind it.
 struct Slot {
@@ -51,7 +48,6 @@ struct Loader::State {
     std::condition_variable changed;
     std::uint64_t turns = 0;
     bool stop = false;
-    double wait_seconds = 0;
     std::thread thread;
 
     State(const Dataset& d, const LoaderSpec& s) : dataset(d), spec(s) {}
@@ -163,7 +159,6 @@ Loader::~Loader() {
 const Batch& Loader::next(std::int64_t first_sample, std::int64_t count) {
     State& s = *state_;
     s.check(first_sample, count);
-    const auto began = Clock::now();
     std::unique_lock lock(s.mutex);
     for (Slot& slot : s.slots)
         if (slot.is == Slot::Is::held) slot.is = Slot::Is::free;
@@ -185,7 +180,6 @@ const Batch& Loader::next(std::int64_t first_sample, std::int64_t count) {
         s.fill(*slot);
         lock.lock();
     }
-    s.wait_seconds += std::chrono::duration<double>(Clock::now() - began).count();
     if (slot->error) {
         const std::exception_ptr error = slot->error;
         slot->error = nullptr;
@@ -213,7 +207,5 @@ void Loader::hint(std::int64_t first_sample, std::int64_t count) {
     }
     s.changed.notify_all();
 }
-
-double Loader::wait_seconds() const { return state_->wait_seconds; }
 
 }  // namespace keel

@@ -47,8 +47,6 @@ public:
     // These will be asked soon. Ignored when as many batches are waiting as `prefetch` allows.
     void hint(std::int64_t first_sample, std::int64_t count);
 
-    double wait_seconds() const;  // total time next() spent waiting for data or preparing it
-
 private:
     struct State;
     std::unique_ptr<State> state_;

@@ -16,10 +16,13 @@ namespace {
 using Json = nlohmann::json;
 using Ordered = nlohmann::ordered_json;  // for writing only: its look-up is linear
 
-// Parsing keeps the last of two equal keys, and then an id is lost in silence: refuse them.
+// Parsing keeps the last of two equal keys, and then an id is lost in silence: refuse them. Refused too is nesting that
+// would exhaust the stack when a message shows the value.
 Json parse_json(std::string_view text, const std::string& name) {
+    constexpr int max_depth = 64;  // tokenizer.json nests six deep
     std::vector<std::unordered_set<std::string>> keys;
-    const Json::parser_callback_t watch = [&](int, Json::parse_event_t event, Json& value) {
+    const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
+        if (depth > max_depth) fail(name, ": JSON nested more than ", max_depth, " deep");
         if (event == Json::parse_event_t::object_start) keys.emplace_back();
         if (event == Json::parse_event_t::object_end) keys.pop_back();
         if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
@@ -75,7 +78,7 @@ struct Reader {
         check_types(file, "post_processor", {"ByteLevel", "TemplateProcessing"}, "processors");
         if (absent(file, "decoder")) refuse("there is no decoder; a byte-level tokenizer has ByteLevel");
         check_types(file, "decoder", {"ByteLevel"}, "decoders");
-        check_merges_closed();
+        check_merges_spelt();
     }
 
     // Calls body for each member of a component that may be a Sequence of others under `list`.
@@ -250,8 +253,8 @@ struct Reader {
         }
     }
 
-    // A merge must join what its parts decode to; otherwise ids would not stand for the text they came from.
-    void check_merges_closed() const {
+    // Only tokens spelt in the byte alphabet stand for bytes; a merge of others would decode to another text.
+    void check_merges_spelt() const {
         const auto& tokens = model.tokens;
         for (std::size_t rank = 0; rank < model.merges.size(); ++rank) {
             const Merge& m = model.merges[rank];

@@ -31,7 +31,6 @@ public:
 
     AddedTokenFinder() = default;
     explicit AddedTokenFinder(std::vector<AddedToken> tokens);
-    bool empty() const { return tokens_.empty(); }
     // The first match at or after `from`, white space swallowed by lstrip and rstrip included (but none before `from`).
     Match find(std::string_view text, std::size_t from, bool special_too) const;
 

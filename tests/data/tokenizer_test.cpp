@@ -220,6 +220,10 @@ TEST(Tokenizer, RefusesFilesThatContradictThemselves) {
     EXPECT_SAYS(refusal("gpt2", [](Json& f) { f.erase("model"); }), "\"model\"");
     EXPECT_SAYS(message_of([] { Tokenizer::parse("{\"a\":1,\"a\":2}", "t.json"); }), "twice");
     EXPECT_SAYS(message_of([] { Tokenizer::parse("{", "t.json"); }), "not valid JSON");
+    // Shown in a message, such a value would exhaust the stack.
+    EXPECT_SAYS(message_of([] {
+        Tokenizer::parse("{\"model\":{\"dropout\":" + std::string(1 << 20, '[') + std::string(1 << 20, ']') + "}}", "t.json");
+    }), "nested more than 64 deep");
     EXPECT_SAYS(message_of([] { Tokenizer::parse("[]", "t.json"); }), "not a JSON object");
     EXPECT_SAYS(message_of([] { Tokenizer::load("/nowhere/tokenizer.json"); }), "/nowhere/tokenizer.json");
     const TempFolder temp;
