@@ -13,6 +13,8 @@ std::int64_t aligned(std::int64_t bytes) {
 
 bool meet(const Life& a, const Life& b) { return a.first <= b.last && b.first <= a.last; }
 
+constexpr std::int64_t most_bytes = std::int64_t{1} << 62;
+
 constexpr Use all_uses[] = {Use::parameter, Use::gradient, Use::optimizer, Use::saved, Use::temporary, Use::cache};
 
 // Reservations of the layers carry their number; a person wants to read them as one line.
@@ -53,6 +55,9 @@ int MemoryPlan::moment(std::string name) {
 int MemoryPlan::add(std::string name, std::int64_t bytes, Life life, Use use) {
     if (life.first < 0 || life.last < life.first)
         fail("memory plan: ", name, " lives from moment ", life.first, " to ", life.last);
+    // Offsets and sums of any set of reservations stay below the sum of all.
+    if (bytes > most_bytes || __builtin_add_overflow(all_bytes_, aligned(bytes), &all_bytes_) || all_bytes_ > most_bytes)
+        fail("memory plan: with ", name, " (", bytes, " bytes) the plan is too large to count");
     items_.push_back({std::move(name), use, life, bytes, -1});
     return static_cast<int>(items_.size()) - 1;
 }

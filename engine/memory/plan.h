@@ -79,7 +79,7 @@ private:
 
     std::vector<Item> items_;
     std::vector<std::string> moments_;
-    std::int64_t peak_bytes_ = 0;
+    std::int64_t peak_bytes_ = 0, all_bytes_ = 0;
 };
 
 // "1.25 GiB"; exact bytes stand beside it where they matter.

@@ -166,7 +166,6 @@ std::filesystem::path Observe::finish(const Progress& progress, const char* why,
                  {.config = config_,
                   .parameters = facts_.parameters,
                   .matmul_peak = facts_.matmul_peak,
-                  .planned_bytes = facts_.planned_bytes,
                   .memory_table = facts_.memory_table,
                   .threads = facts_.threads,
                   .sample = sample});

@@ -25,7 +25,10 @@ double number(const Json& record, const char* key) {
     if (*found == "-Inf") return -INFINITY;
     return std::nan("");
 }
-std::int64_t count(const Json& record, const char* key) { return static_cast<std::int64_t>(number(record, key)); }
+std::string text(const Json& record, const char* key) {
+    const auto found = record.find(key);
+    return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
 
 void cut_after(std::vector<Point>& points, double step) {
     std::erase_if(points, [step](const Point& p) { return p.x > step; });
@@ -136,16 +139,16 @@ RunLog read_log(const std::filesystem::path& path) {
     std::ifstream in(path);
     if (!in) fail("report: ", path.string(), " cannot be read; a report is made from the log of its run");
     RunLog log;
-    std::vector<Point> flops, seconds, skipped, tokens;  // x: step, to be cut like the curves
+    std::vector<Point> flops, seconds, skipped, tokens, perplexity, bits;  // x: step, to be cut like the curves
     for (std::string line; std::getline(in, line);) {
         const Json record = Json::parse(line, nullptr, false);
         if (!record.is_object()) continue;
-        const std::string event = record.value("event", "");
+        const std::string event = text(record, "event");
         const double step = number(record, "step");
         if (event == "start") {
             ++log.sessions;
             for (auto* points : {&log.loss, &log.eval_loss, &log.lr, &log.grad_norm, &log.tokens_per_second, &flops, &seconds,
-                                 &skipped, &tokens})
+                                 &skipped, &tokens, &perplexity, &bits})
                 cut_after(*points, step);
         } else if (event == "step") {
             log.loss.push_back({step, number(record, "loss")});
@@ -154,15 +157,14 @@ RunLog read_log(const std::filesystem::path& path) {
             log.tokens_per_second.push_back({step, number(record, "tokens_per_second")});
             flops.push_back({step, number(record, "flops")});
             seconds.push_back({step, number(record, "seconds")});
-            skipped.push_back({step, record.value("applied", true) ? 0.0 : 1.0});
+            skipped.push_back({step, record.contains("applied") && record["applied"] == false ? 1.0 : 0.0});
             tokens.push_back({step, number(record, "tokens")});
-            log.samples = count(record, "samples");
         } else if (event == "eval") {
             log.eval_loss.push_back({step, number(record, "loss")});
-            log.last_perplexity = number(record, "perplexity");
-            log.last_bits_per_byte = number(record, "bits_per_byte");
+            perplexity.push_back({step, number(record, "perplexity")});
+            bits.push_back({step, number(record, "bits_per_byte")});
         } else if (event == "end") {
-            log.why = record.value("why", "");
+            log.why = text(record, "why");
             for (std::size_t i = 0; i < phase_count; ++i)
                 log.phase_seconds[i] += number(record, key(static_cast<Phase>(i)));
         }
@@ -173,6 +175,8 @@ RunLog read_log(const std::filesystem::path& path) {
     log.flops = sum(flops);
     log.flops_seconds = sum(seconds);
     log.skipped = static_cast<std::int64_t>(sum(skipped));
+    if (!perplexity.empty()) log.last_perplexity = perplexity.back().y;
+    if (!bits.empty()) log.last_bits_per_byte = bits.back().y;
     if (!tokens.empty()) {
         log.steps = static_cast<std::int64_t>(tokens.back().x);
         log.tokens = static_cast<std::int64_t>(tokens.back().y);

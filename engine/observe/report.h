@@ -21,7 +21,6 @@ struct ReportFacts {
     Config config;
     std::int64_t parameters = 0;
     double matmul_peak = 0;  // 0: not measured
-    std::int64_t planned_bytes = 0;
     std::string memory_table;
     int threads = 1;
     std::string sample;
@@ -32,8 +31,8 @@ struct RunLog {
     std::vector<Point> loss, eval_loss, lr, grad_norm, tokens_per_second;  // x: step
     double last_perplexity = 0, last_bits_per_byte = 0;                    // 0: unknown
     double flops = 0, flops_seconds = 0;                                   // of all steps kept
-    std::int64_t steps = 0, samples = 0, tokens = 0, skipped = 0;
-    std::array<double, phase_count> phase_seconds{};                       // of all sessions
+    std::int64_t steps = 0, tokens = 0, skipped = 0;
+    std::array<double, phase_count> phase_seconds{};                       // of all sessions that ended by themselves
     std::string why;                                                       // how the last session ended
     int sessions = 0;
 };

@@ -122,9 +122,7 @@ TEST_P(Bits, OfGradientsAreZeroWithoutTargets) {
 INSTANTIATE_TEST_SUITE_P(Dtype, Bits, testing::Values("f32", "bf16"), [](const auto& p) { return std::string(p.param); });
 
 // Token by token through the cache, or all at once: the same function. Blocks of queries and keys are cut differently, so sums
-// differ in order: each logit within the rounding of one forward pass, n additions of eps relative to the terms' size, which
-// the difference to the next-wider type bounds. Here: float against float, 1e-5 of the largest logit (depth x width x 2^-24
-// = 3 * 3 * 160 * 6e-8 = 9e-5 would be the bound for adversarial signs).
+// differ in order, by at most depth x width x 2^-24 of the largest logit: 3 layers x 3 sums each x 160 x 6e-8 = 9e-5.
 TEST(Decoder, GivesTheLogitsOfTheWholeSequence) {
     for (Config config : variants("f32")) {
         Stream stream(2);

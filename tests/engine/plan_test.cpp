@@ -65,6 +65,11 @@ TEST(MemoryPlan, RefusesWhatCannotBeCounted) {
     MemoryPlan plan;
     plan.moment("now");
     EXPECT_THROW(plan.reserve<float>("huge", {std::int64_t(1) << 40, std::int64_t(1) << 40}, {0, 0}, Use::saved), Error);
+    // Each can be counted, and their sum cannot: neither may it wrap into a small plan.
+    const std::int64_t much = std::int64_t(1) << 61;
+    plan.reserve<std::byte>("one", {much}, {0, 0}, Use::saved);
+    plan.reserve<std::byte>("two", {much}, {0, 0}, Use::saved);
+    EXPECT_THROW(plan.reserve<std::byte>("three", {much}, {0, 0}, Use::saved), Error);
 }
 
 TEST(MemoryPlan, OfAModelIsSoundUnderEveryPolicyAndEachPolicyNeedsLess) {

@@ -60,7 +60,7 @@ TEST(RunLogFile, AResumeCutsAwayWhatWasLostWithTheSessionBefore) {
 }
 
 TEST(RunLogFile, ADamagedLastLineAndForeignLinesAreIgnored) {
-    const auto log = read_log(write_log("damaged", start(0) + step(1, 5) + "\n[1,2]\nnull\n" + step(2, 4).substr(0, 30)));
+    const auto log = read_log(write_log("damaged", start(0) + step(1, 5) + "\n[1,2]\nnull\n{\"event\":5}\n" + step(2, 4).substr(0, 30)));
     EXPECT_EQ(log.loss.size(), 1u);
 }
 
@@ -69,6 +69,15 @@ TEST(RunLogFile, NotANumberComesBackAsOneAndCountsAsSkipped) {
     EXPECT_TRUE(std::isnan(log.loss[0].y));
     EXPECT_TRUE(std::isinf(log.loss[1].y));
     EXPECT_EQ(log.skipped, 2);
+}
+
+TEST(RunLogFile, AnEvaluationThatWasLostIsNotTheLast) {
+    const auto eval = [](int at, double loss) {
+        return std::string(JsonLine("eval").count("step", at).number("loss", loss).number("perplexity", loss * 10).finish());
+    };
+    const auto log = read_log(write_log("evals", start(0) + step(1, 5) + eval(1, 3) + step(2, 4) + eval(2, 9) + start(1)));
+    EXPECT_EQ(log.eval_loss.size(), 1u);
+    EXPECT_EQ(log.last_perplexity, 30);
 }
 
 TEST(RunLogFile, AMissingLogIsAnErrorThatNamesIt) {
