@@ -150,7 +150,7 @@ TEST(Cli, AClosedOutputIsAnErrorAndNothingIsPrintedIntoTheFilesThatAreWritten) {
                               "--train.global_batch 1 --train.steps 2 --data.tokenizer " + path + "/tok --data.train " + path +
                               "/a.tok --run.dir " + path + "/run";
     ASSERT_EQ(keel("tokenize --tokenizer " + path + "/tok --out " + path + "/a.tok " + path + "/a.txt").code, 0);
-    const Outcome got = keel(words, " >&- <&-");
+    const Outcome got = keel(words, " >&-");
     EXPECT_EQ(got.code, 1);
     EXPECT_NE(got.err.find("standard output: Bad file descriptor"), std::string::npos) << got.err;
     std::ifstream log(dir / "run" / "log.jsonl");
