@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "tests/data/count_allocations.h"
+#include "tests/count_allocations.h"
 #include "tests/data/helpers.h"
 
 namespace keel {

@@ -2,48 +2,12 @@
 // malloc and its kin are replaced in this binary, so what libraries allocate counts too.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstddef>
 #include <fstream>
 
 #include "engine/run.h"
 #include "engine/train.h"
+#include "tests/count_allocations.h"
 #include "tests/engine/tiny.h"
-
-extern "C" {
-void* __libc_malloc(std::size_t);
-void* __libc_calloc(std::size_t, std::size_t);
-void* __libc_realloc(void*, std::size_t);
-void* __libc_memalign(std::size_t, std::size_t);
-}
-
-namespace {
-std::atomic<long> allocations{0};
-}
-
-extern "C" {
-void* malloc(std::size_t n) {
-    allocations.fetch_add(1);
-    return __libc_malloc(n);
-}
-void* calloc(std::size_t n, std::size_t size) {
-    allocations.fetch_add(1);
-    return __libc_calloc(n, size);
-}
-void* realloc(void* p, std::size_t n) {
-    allocations.fetch_add(1);
-    return __libc_realloc(p, n);
-}
-void* memalign(std::size_t alignment, std::size_t n) {
-    allocations.fetch_add(1);
-    return __libc_memalign(alignment, n);
-}
-void* aligned_alloc(std::size_t alignment, std::size_t n) { return memalign(alignment, n); }
-int posix_memalign(void** p, std::size_t alignment, std::size_t n) {
-    *p = memalign(alignment, n);
-    return *p ? 0 : 12;
-}
-}
 
 namespace keel {
 namespace {
@@ -68,30 +32,31 @@ TEST(Step, AllocatesNothingOnAnyThread) {
             config.run.dir = (dir.path() / (std::string(dtype) + policy)).string();
             config.run.threads = 2;
             keel::Run run(config);
+            Watch watch(run.group);
             run.observe->start(run.progress);
             const auto step = [&] {
                 const StepPlan plan = run.schedule.at(run.progress);
-                const StepResult result = train_step(run, plan);
+                const StepResult result = *train_step(run, plan, &watch);
                 run.progress.advance(plan, result);
                 run.observe->record(run.progress, plan, result);
-                run.watch.decide(false, false);
+                watch.decide(false, false);
             };
             step();
-            const long before = allocations.load();
+            const long before = allocations();
             for (int i = 0; i < 10; ++i) step();
-            EXPECT_EQ(allocations.load() - before, 0) << dtype << " " << policy;
+            EXPECT_EQ(allocations() - before, 0) << dtype << " " << policy;
             evaluate(run);
-            const long before_eval = allocations.load();
+            const long before_eval = allocations();
             evaluate(run);
-            EXPECT_EQ(allocations.load() - before_eval, 0) << dtype << " " << policy;
+            EXPECT_EQ(allocations() - before_eval, 0) << dtype << " " << policy;
         }
 }
 
 // The counter counts: without this the test above could pass by counting nothing.
 TEST(Step, AllocationsAreCounted) {
-    const long before = allocations.load();
+    const long before = allocations();
     auto* p = new int(1);
-    EXPECT_GT(allocations.load(), before);
+    EXPECT_GT(allocations(), before);
     delete p;
 }
 

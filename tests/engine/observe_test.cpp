@@ -12,7 +12,7 @@
 #include "engine/config_check.h"
 #include "engine/observe/json_line.h"
 #include "kernels/base/error.h"
-#include "tests/engine/count_allocations.h"
+#include "tests/count_allocations.h"
 
 using namespace keel;
 namespace fs = std::filesystem;

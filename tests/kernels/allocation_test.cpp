@@ -1,9 +1,5 @@
-// No op allocates: every operator new of the process, on every thread, is counted here.
+// No op allocates: every allocation of the process, on every thread, is counted here.
 #include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "kernels/adamw.h"
 #include "kernels/convert.h"
@@ -14,27 +10,8 @@
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
+#include "tests/count_allocations.h"
 #include "tests/kernels/tensor.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}
-
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-    ++allocations;
-    if (void* p = std::malloc(bytes)) return p;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t align) {
-    ++allocations;
-    const auto a = static_cast<std::size_t>(align);
-    if (void* p = std::aligned_alloc(a, (bytes + a - 1) / a * a)) return p;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace keel {
 namespace {
@@ -56,7 +33,7 @@ template <class T> void every_op(Stream& s) {
     ids.fill(3);
     Scratch scratch(rmsnorm_scratch_bytes(tokens, hidden) + reduce_scratch_bytes(tokens * vocab * 4));
     View<const float> all = logits.read();
-    const std::int64_t before = allocations.load();
+    const std::int64_t before = allocations();
     rmsnorm_forward<T>(s, {.y = y.view(), .rstd = flat_rstd.view(), .x = x.read(), .gain = gain.read(), .eps = 1e-5f});
     add_rmsnorm_forward<T>(s, {.sum = dx.view(),
                                .y = y.view(),
@@ -123,14 +100,14 @@ template <class T> void every_op(Stream& s) {
     hash(s, {.out = View<std::uint64_t>(&digest, {1}),
              .scratch = scratch.view(),
              .x = View<const std::byte>(reinterpret_cast<const std::byte*>(flat.data()), {flat.bytes()})});
-    EXPECT_EQ(allocations.load() - before, 0);
+    EXPECT_EQ(allocations() - before, 0);
     EXPECT_TRUE(scratch.untouched());
 }
 
 TEST(Ops, AllocateNothing) {
-    const std::int64_t before = allocations.load();
+    const std::int64_t before = allocations();
     { const std::vector<int> counted(3); }
-    EXPECT_GT(allocations.load(), before);  // the counter counts
+    EXPECT_GT(allocations(), before);  // the counter counts
     every_op<float>(stream_of(2));
     every_op<bf16>(stream_of(2));
 }

@@ -1,24 +1,9 @@
-// No product and no attention allocates: every operator new of the process, on every thread, is counted here.
+// No product and no attention allocates: every allocation of the process, on every thread, is counted here.
 #include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "attention_reference.h"
 #include "kernels/matmul.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}
-
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-    ++allocations;
-    if (void* p = std::malloc(bytes)) return p;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#include "tests/count_allocations.h"
 
 namespace keel {
 namespace {
@@ -28,7 +13,7 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k) {
     Stream stream(2);
     std::vector<T> a(static_cast<std::size_t>(m * k), T(1.0f)), b(static_cast<std::size_t>(n * k), T(1.0f)),
         c(static_cast<std::size_t>(m * n));
-    const std::int64_t before = allocations;
+    const std::int64_t before = allocations();
     for (int i = 0; i < 2; ++i)
         matmul<T, T>(stream, {.c = c.data(),
                               .c_stride = n,
@@ -38,7 +23,7 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k) {
                               .n = n,
                               .k = k,
                               .accumulate = false});
-    EXPECT_EQ(allocations, before) << m << " x " << n << " x " << k;
+    EXPECT_EQ(allocations(), before) << m << " x " << n << " x " << k;
 }
 
 TEST(Allocation, AProductMakesNone) {
@@ -56,10 +41,10 @@ void check_attention() {
     attention_test::Outputs<T> out(p);
     const AttentionForward<T> forward = t.forward(out);
     const AttentionBackward<T> backward = t.backward(out);
-    const std::int64_t before = allocations;
+    const std::int64_t before = allocations();
     attention_forward<T>(stream, forward);
     attention_backward<T>(stream, backward);
-    EXPECT_EQ(allocations, before);
+    EXPECT_EQ(allocations(), before);
 }
 
 TEST(Allocation, AttentionMakesNone) {

@@ -1,4 +1,4 @@
-// tests/engine/count_allocations.h: counts every heap allocation of a test program, on every thread, C and C++ alike.
+// tests/count_allocations.h: counts every heap allocation of a test program, on every thread, C and C++ alike.
 // Include it in one source file of the program. Under a sanitizer its own hook counts.
 #pragma once
 
