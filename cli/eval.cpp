@@ -11,6 +11,8 @@
 #include "cli/progress_bar.h"
 #include "data/dataset.h"
 #include "engine/evaluate.h"
+#include "engine/observe/json_line.h"
+#include "engine/observe/log_line.h"
 #include "engine/open_model.h"
 #include "kernels/base/stream.h"
 
@@ -33,7 +35,8 @@ void run_eval(const EvalOptions& o) {
     if (o.samples < 0) fail_usage("--samples is ", o.samples, "; give a positive number, or 0 for all");
     const Dataset data({.paths = o.data, .weights = {}, .split = {1, 0, 0}, .part = Part::train, .seq_len = config.data.seq_len,
                         .shuffle = false, .seed = 0});
-    if (source.tokenizer) data.check_tokenizer(source.tokenizer->hash(), source.tokenizer->name());
+    if (source.tokenizer_hash != 0)
+        data.check_tokenizer(source.tokenizer_hash, "the tokenizer of " + source.description);
     if (data.vocab_size() > config.model.vocab)
         fail(o.data.front() + " was written for a vocabulary of ", data.vocab_size(), ", but ", source.description, " has ",
              config.model.vocab, " rows; evaluate with token files of the model's own tokenizer");
@@ -54,16 +57,17 @@ void run_eval(const EvalOptions& o) {
     bar.finish();
     const double rate = static_cast<double>(samples * config.data.seq_len) / r.seconds;
     if (o.json) {
-        std::printf("{\"model\": \"%s\", \"loss\": %.9g, \"perplexity\": %.9g, \"bits_per_byte\": %.9g, \"targets\": %lld, "
-                    "\"bytes\": %lld, \"tokens_per_s\": %.6g}\n",
-                    source.path.string().c_str(), r.loss.mean(), r.perplexity(), r.bits_per_byte(),
-                    static_cast<long long>(r.loss.count), static_cast<long long>(r.bytes), rate);
+        JsonLine line("eval");
+        line.text("model", source.path.string()).number("loss", r.loss.mean()).number("perplexity", r.perplexity());
+        if (r.bytes > 0) line.number("bits_per_byte", r.bits_per_byte());
+        line.count("targets", r.loss.count).count("bytes", r.bytes).number("tokens_per_second", rate);
+        std::fputs(line.finish(), stdout);
         return;
     }
     std::printf("%s on %lld samples of %lld tokens\n", source.description.c_str(), static_cast<long long>(samples),
                 static_cast<long long>(config.data.seq_len));
-    std::printf("loss %.4f   perplexity %.3f", r.loss.mean(), r.perplexity());
-    if (r.bytes > 0) std::printf("   bits_per_byte %.4f", r.bits_per_byte());
+    std::printf("loss %s   perplexity %s", number_text("%.4f", r.loss.mean()).text, number_text("%.3f", r.perplexity()).text);
+    if (r.bytes > 0) std::printf("   bits_per_byte %s", number_text("%.4f", r.bits_per_byte()).text);
     std::printf("   targets %lld   tokens/s %.0f\n", static_cast<long long>(r.loss.count), rate);
 }
 

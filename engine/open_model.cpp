@@ -12,9 +12,9 @@ namespace fs = std::filesystem;
 namespace {
 
 ModelSource open_checkpoint_source(const CheckpointInfo& info) {
-    ModelSource source{.kind = ModelSource::Kind::checkpoint, .path = info.path,
-                       .config = parse_state(info.state, (info.path / "state.json").string()).config,
-                       .tokenizer = {}, .tokenizer_json = {}, .config_json = {},
+    SavedState state = parse_state(info.state, (info.path / "state.json").string());
+    ModelSource source{.kind = ModelSource::Kind::checkpoint, .path = info.path, .config = std::move(state.config),
+                       .tokenizer = {}, .tokenizer_hash = state.tokenizer_hash, .tokenizer_json = {}, .config_json = {},
                        .description = "checkpoint " + info.path.string()};
     source.config_json = read_checkpoint_file(info.path, "config.json").value_or("");
     if (auto text = read_checkpoint_file(info.path, "tokenizer.json")) {
@@ -25,11 +25,12 @@ ModelSource open_checkpoint_source(const CheckpointInfo& info) {
 }
 
 ModelSource open_folder_source(const fs::path& path) {
-    ModelSource source{.kind = ModelSource::Kind::folder, .path = path, .config = {}, .tokenizer = {}, .tokenizer_json = {},
-                       .config_json = read_file(path / "config.json"), .description = "model folder " + path.string()};
+    ModelSource source{.kind = ModelSource::Kind::folder, .path = path, .config = {}, .tokenizer = {},
+                       .tokenizer_hash = 0, .tokenizer_json = {}, .config_json = read_file(path / "config.json"), .description = "model folder " + path.string()};
     source.config.model = model_section(read_model_shape(path));
     if (fs::exists(path / "tokenizer.json")) {
         source.tokenizer = Tokenizer::load(path);
+        source.tokenizer_hash = source.tokenizer->hash();
         source.tokenizer_json = source.tokenizer->to_json();
     }
     return source;

@@ -20,6 +20,7 @@ struct ModelSource {
     std::filesystem::path path;          // of the checkpoint or folder itself
     Config config;                       // of a checkpoint, as it was trained; of a folder, its shape alone
     std::optional<Tokenizer> tokenizer;  // that came with it
+    std::uint64_t tokenizer_hash = 0;    // of the one the model was trained with; 0 if unknown
     std::string tokenizer_json;          // its text, to travel on with new checkpoints
     std::string config_json;             // a folder's config.json, which may hold more than keel reads; it travels on too
     std::string description;             // "checkpoint runs/a/step-00000100", for the log

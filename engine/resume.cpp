@@ -37,6 +37,12 @@ Changes compare_for_resume(const Config& saved, const Config& now) {
         auto& list = key.starts_with("model.") && key != "model.init_std" ? changes.shape : changes.curve;
         list.push_back({key, before, after});
     }
+    // A decay that ends with the run ends elsewhere when the run does.
+    const auto decay_end = [](const Config& c) { return c.optim.decay_samples > 0 ? c.optim.decay_samples : c.train.samples; };
+    if (saved.optim.schedule == now.optim.schedule && now.optim.schedule != "constant" &&
+        saved.optim.decay_samples == now.optim.decay_samples && decay_end(saved) != decay_end(now))
+        changes.curve.push_back({"optim.decay_samples (the end of the run)", std::to_string(decay_end(saved)),
+                                 std::to_string(decay_end(now))});
     return changes;
 }
 

@@ -1,7 +1,8 @@
 // engine/resume.h: whether a checkpoint may go on under this configuration.
 //
 // Some settings cannot change what is computed and may differ freely; the model's shape may never differ; the rest (data,
-// schedule, batch, seed) changes the curve, so it is shown as a table, before and after, and needs a yes.
+// schedule, batch, seed) changes the curve, so it is shown as a table, before and after, and needs a yes. The length of a
+// run is of the first kind only where the learning rate does not follow from it.
 #pragma once
 
 #include <string>

@@ -96,11 +96,22 @@ std::optional<CheckpointInfo> checkpoint_to_resume(const Run& run) {
 
 void resume(Run& run, const CheckpointInfo& info) {
     const SavedState saved = parse_state(info.state, (info.path / "state.json").string());
+    if (saved.tokenizer_hash != 0) run.data.check_tokenizer(saved.tokenizer_hash, "the tokenizer of " + info.path.string());
     const std::string changes = check_resume(saved.config, run.config, info.path.string());
     if (!changes.empty()) std::fprintf(stderr, "keel: going on with changed settings:\n%s", changes.c_str());
     load_checkpoint(info.path, state_tensors(*run.model, true));
     run.config_json = read_checkpoint_file(info.path, "config.json").value_or("");
     run.progress = saved.progress;
+}
+
+// What the finished model is to continue must fit, and that is known now: afterwards it would cost the report.
+void check_prompt(const Run& run) {
+    const std::string& prompt = run.config.train.sample_prompt;
+    if (prompt.empty()) return;
+    if (!run.tokenizer) fail_usage("--train.sample_prompt needs --data.tokenizer, which turns text into tokens");
+    if (const auto tokens = run.tokenizer->encode(prompt).size(); static_cast<std::int64_t>(tokens) >= run.config.data.seq_len)
+        fail_usage("--train.sample_prompt has ", tokens, " tokens, and --data.seq_len holds ", run.config.data.seq_len,
+                   "; shorten it");
 }
 
 }  // namespace
@@ -116,6 +127,7 @@ Run::Run(Config asked)
       loader(data, loader_spec(config)),
       watch(group) {
     check_data(*this, data);
+    check_prompt(*this);
     if (const auto spec = valid_spec(config)) {
         valid_data.emplace(*spec);
         check_data(*this, *valid_data);
@@ -137,6 +149,10 @@ Run::Run(Config asked)
             config_json = source.config_json;
         }
     }
+    // Whoever starts anew, or further back, begins another history: the next automatic resume must not find the old one.
+    if (config.ckpt.resume != "auto")
+        if (const auto aside = set_aside_checkpoints(checkpoint_root(), saved ? saved->step : -1))
+            std::fprintf(stderr, "keel: later checkpoints of an earlier start are now in %s\n", aside->c_str());
     write_file_atomically(fs::path(config.run.dir) / "config.toml", to_toml(config));
     observe = std::make_unique<Observe>(
         config,
@@ -154,17 +170,20 @@ void save_checkpoint(Run& run) {
     if (!run.config_json.empty()) extra.push_back({"config.json", run.config_json});
     const fs::path path = save_checkpoint(
         run.checkpoint_root(), run.progress.steps,
-        state_text(run.progress, run.config, run.tokenizer ? run.tokenizer->hash() : 0), state_tensors(*run.model, true), extra,
+        state_text(run.progress, run.config, run.data.tokenizer_hash()), state_tensors(*run.model, true), extra,
         {.keep_last = run.config.ckpt.keep_last, .keep_every = run.config.ckpt.keep_every});
     run.observe->record_save(run.progress, path.c_str(), std::chrono::duration<double>(Clock::now() - start).count());
 }
 
 std::filesystem::path finish(Run& run, const char* why) {
     std::string sample;
-    if (!run.config.train.sample_prompt.empty() && run.tokenizer) {
-        const auto decoder = make_decoder(run.config, run.stream, *run.model, run.config.data.seq_len);
-        const std::string& prompt = run.config.train.sample_prompt;
-        sample = prompt + generate(*decoder, *run.tokenizer, prompt, {.seed = run.config.train.seed});
+    if (const std::string& prompt = run.config.train.sample_prompt; !prompt.empty()) {
+        try {
+            const auto decoder = make_decoder(run.config, run.stream, *run.model, run.config.data.seq_len);
+            sample = prompt + generate(*decoder, *run.tokenizer, prompt, {.seed = run.config.train.seed});
+        } catch (const Error& e) {  // no room for the cache, for example: the report is worth more than its sample
+            std::fprintf(stderr, "keel: warning: no sample: %s\n", e.what());
+        }
     }
     return run.observe->finish(run.progress, why, sample);
 }

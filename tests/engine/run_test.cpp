@@ -1,4 +1,4 @@
-// A run as a whole: stop and resume, what a resumed run may change, allocations in a step.
+// A run as a whole: stop and resume, what a resumed run may change, signals, damaged checkpoints.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -91,7 +91,6 @@ TEST_F(RunTest, AStepCanBeRunAgainOnTheSameDataWithTheSameResult) {
     const StepPlan plan = run.schedule.at(run.progress);
     const View<float> grads = run.model->grads();
     std::vector<float> before(run.model->master().data(), run.model->master().data() + run.model->master().size());
-    Config frozen = run.config;
     run.config.optim.clip = 1e-30;  // an update that moves nothing but by decay
     run.config.optim.weight_decay = 0;
     train_step(run, plan);
@@ -142,9 +141,29 @@ TEST_F(RunTest, RefusesToResumeAnotherModelAndAsksBeforeTheCurveChanges) {
     EXPECT_NE(message(faster).find("--ckpt.accept_changes true"), std::string::npos);
     faster.ckpt.accept_changes = true;
     EXPECT_EQ(message(faster), "");
+    Config longer = config("resume");  // the cosine ends with the run
+    longer.train.steps = 40;
+    EXPECT_NE(message(longer).find("optim.decay_samples (the end of the run): 80 -> 160"), std::string::npos) << message(longer);
     Config elsewhere = config("resume");
     elsewhere.run.threads = 1, elsewhere.memory.recompute = "block";
     EXPECT_EQ(message(elsewhere), "");
+}
+
+// The files are where they were, but made with another tokenizer: every id means something else.
+TEST_F(RunTest, RefusesToGoOnWithTokensOfAnotherTokenizer) {
+    const Config c = config("tokenizer");
+    {
+        keel::Run run(c);
+        save_checkpoint(run);
+    }
+    test::write_token_file(dir.path() / "a.tok", 61, 1500, 1, 78);
+    try {
+        keel::Run run(c);
+        FAIL();
+    } catch (const Error& e) {
+        EXPECT_NE(std::strstr(e.what(), "the tokenizer of "), nullptr) << e.what();
+        EXPECT_NE(std::strstr(e.what(), "made with tokenizer"), nullptr) << e.what();
+    }
 }
 
 TEST_F(RunTest, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
