@@ -21,9 +21,6 @@ public:
     // Defaults, preset, file, flags; not yet resolved. Call it from the command's callback.
     Config read() const;
 
-    const std::string& file() const { return file_; }
-    const std::vector<Assignment>& given() const { return given_; }  // the flags that were on the command line
-
 private:
     std::string file_;
     std::vector<Assignment> given_;

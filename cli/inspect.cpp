@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/checkpoint.h"
@@ -20,6 +20,8 @@
 #include "data/token_file.h"
 #include "data/tokenizer.h"
 #include "engine/config_io.h"
+#include "engine/observe/log_line.h"
+#include "engine/observe/report.h"
 #include "engine/open_model.h"
 #include "engine/state.h"
 #include "kernels/base/file.h"
@@ -211,36 +213,59 @@ Report inspect_token_file(const fs::path& path, bool verify) {
         {"repaired_byte_sequences", i.replaced}};
 }
 
-Report inspect_json(const fs::path& path) {
-    const auto tree = Report::parse(read_file(path), nullptr, false);
-    if (tree.is_object() && tree.contains("model") && tree.contains("pre_tokenizer")) {
+Report inspect_json(const fs::path& path, bool verify) {
+    const auto tree = nlohmann::json::parse(read_file(path), nullptr, false);  // sorted: a vocabulary has many keys
+    if (!tree.is_object()) return nullptr;
+    if (tree.contains("model") && tree.contains("pre_tokenizer")) {
         Report r = {{"kind", "tokenizer"}, {"path", path.string()}};
         r.update(tokenizer_fields(Tokenizer::load(path)));
         return r;
     }
-    if (tree.is_object() && tree.contains("model_type")) {
+    if (tree.contains("model_type")) {
         Report r = {{"kind", "config.json of a model"}, {"path", path.string()}};
         r["model"] = model_fields(parse_model_config(read_file(path), path.string()));
         return r;
     }
+    // Parts of a whole: the whole says more.
+    if (tree.contains("tokenizer_class") && fs::exists(path.parent_path() / "tokenizer.json"))
+        return inspect_json(path.parent_path() / "tokenizer.json", verify);
+    if ((tree.contains("manifest") || tree.contains("progress")) && is_checkpoint(path.parent_path()))
+        return inspect_checkpoint(path.parent_path(), verify);
     return nullptr;
+}
+
+Report inspect_log(const fs::path& path) {
+    const RunLog log = read_log(path);
+    Report r = {{"kind", "log of a run"}, {"path", path.string()},     {"sessions", log.sessions},
+                {"steps", log.steps},     {"skipped_steps", log.skipped}, {"tokens", log.tokens}};
+    if (!log.loss.empty()) r["last_loss"] = number_text("%.4f", log.loss.back().y).text;
+    if (!log.eval_loss.empty()) r["last_held_out_loss"] = number_text("%.4f", log.eval_loss.back().y).text;
+    if (!log.why.empty()) r["ended"] = log.why;
+    return r;
+}
+
+Report inspect_run_config(const fs::path& path) {
+    const Config config = from_toml(read_file(path), path.string());
+    return {{"kind", "configuration of a run"}, {"path", path.string()}, {"config", to_toml(config)}};
 }
 
 constexpr const char* known =
     "looked for a run or checkpoint (manifest.json), a model folder (config.json), a safetensors file, a token file "
-    "(\"keel.tok\"), a tokenizer.json and a config.json";
+    "(\"keel.tok\"), a tokenizer.json, a config.json, and a run's config.toml, log.jsonl and report.html";
 
 Report inspect_file(const fs::path& path, bool verify) {
     const InputFile file(path);
-    char start[9] = {};
-    const auto have = static_cast<std::size_t>(std::min<std::int64_t>(9, file.size_bytes()));
-    file.read_at(0, std::as_writable_bytes(std::span(start, have)));
-    if (have >= 8 && std::memcmp(start, "keel.tok", 8) == 0) return inspect_token_file(path, verify);
+    std::string start(static_cast<std::size_t>(std::min<std::int64_t>(64, file.size_bytes())), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(start)));
+    if (start.starts_with("keel.tok")) return inspect_token_file(path, verify);
     // A header length below 2^32, then JSON: safetensors, unless it is the JSON of something else.
-    if (have == 9 && std::memcmp(start + 4, "\0\0\0\0", 4) == 0) return inspect_safetensors(path);
-    if (have > 0 && std::strchr("{ \t\r\n", start[0])) {
-        if (Report r = inspect_json(path); !r.is_null()) return r;
-    }
+    if (start.size() > 8 && start.compare(4, 4, std::string(4, '\0')) == 0) return inspect_safetensors(path);
+    if (start.starts_with("{\"event\":")) return inspect_log(path);
+    if (start.starts_with("[model]\n")) return inspect_run_config(path);
+    if (start.starts_with("<!doctype html>") && read_file(path).find("<title>keel: ") != std::string::npos)
+        return {{"kind", "report of a run"}, {"path", path.string()}, {"bytes", file.size_bytes()}};
+    if (!start.empty() && std::string_view("{ \t\r\n").find(start[0]) != std::string_view::npos)
+        if (Report r = inspect_json(path, verify); !r.is_null()) return r;
     if (path.extension() == ".safetensors") return inspect_safetensors(path);  // for its message
     fail(path.string() + " (", file.size_bytes(), " bytes) is nothing keel knows: ", known);
 }
@@ -255,7 +280,7 @@ Report inspect_path(const fs::path& path, bool verify) {
         for (const auto& entry : fs::directory_iterator(root))
             if (entry.path().filename().string().starts_with("step-")) return inspect_checkpoints(path, root, verify);
     }
-    if (fs::exists(path / "tokenizer.json")) return inspect_json(path / "tokenizer.json");
+    if (fs::exists(path / "tokenizer.json")) return inspect_json(path / "tokenizer.json", verify);
     fail(path.string() + " is a folder, but nothing keel knows: ", known);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/observe/log_line.h"
+
 namespace keel {
 namespace {
 
@@ -27,12 +29,12 @@ void ProgressBar::update(std::int64_t done) {
     const double share = total_ > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total_)) : 0.0;
     const double seconds = seconds_between(start_, now), rate = seconds > 0 ? static_cast<double>(done) / seconds : 0.0;
     const bool bytes = unit_ == "B";
-    const int left = rate > 0 ? static_cast<int>(static_cast<double>(total_ - done) / rate) : 0;
+    const double left = rate > 0 ? static_cast<double>(total_ - done) / rate : -1;  // not known
     char bar[width + 1];
     for (int i = 0; i < width; ++i) bar[i] = i < static_cast<int>(share * width) ? '#' : '.';
     bar[width] = 0;
-    std::fprintf(stderr, "\r%s [%s] %3.0f %%  %.1f %s/s  %d:%02d left \033[K", label_.c_str(), bar, 100 * share,
-                 bytes ? rate / 1e6 : rate, bytes ? "MB" : unit_.c_str(), left / 60, left % 60);
+    std::fprintf(stderr, "\r%s [%s] %3.0f %%  %.1f %s/s  %s left \033[K", label_.c_str(), bar, 100 * share,
+                 bytes ? rate / 1e6 : rate, bytes ? "MB" : unit_.c_str(), duration_text(left).text);
     std::fflush(stderr);
 }
 

@@ -48,6 +48,10 @@ void run_tokenize(const TokenizeFlags& f) {
         if (o.tail_out == o.out) fail_usage("--out and --valid-out are both ", f.out);
         o.tail_text = f.valid_text;
     }
+    for (const auto& written : {o.out, o.tail_out, o.tail_text})
+        for (const auto& read : o.inputs)
+            if (std::error_code none; !written.empty() && std::filesystem::equivalent(written, read, none))
+                fail_usage(written.string(), " is one of the inputs, and would be overwritten; name another file");
     o.append_eos = f.append_eos;
     o.prepend_bos = f.prepend_bos;
     o.special = f.special_text == "plain" ? SpecialText::plain : SpecialText::parse;
