@@ -124,8 +124,7 @@ Run::Run(Config asked)
       schedule(config),
       stream(static_cast<int>(config.run.threads)),
       model(nullptr),
-      loader(data, loader_spec(config)),
-      watch(group) {
+      loader(data, loader_spec(config)) {
     check_data(*this, data);
     check_prompt(*this);
     if (const auto spec = valid_spec(config)) {
@@ -134,6 +133,7 @@ Run::Run(Config asked)
         valid_loader.emplace(*valid_data, loader_spec(config));
     }
     if (tokenizer) token_bytes = keel::token_bytes(*tokenizer, config.model.vocab);
+    lock.emplace(config.run.dir);
     prepare_checkpoint_root(checkpoint_root());
     const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this);
 

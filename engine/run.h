@@ -15,7 +15,7 @@
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "engine/config.h"
-#include "engine/fault/watch.h"
+#include "engine/fault/run_lock.h"
 #include "engine/model/model.h"
 #include "engine/observe/ledger.h"
 #include "engine/observe/observe.h"
@@ -27,6 +27,7 @@ namespace keel {
 struct Run {
     // Members are in the order of construction; each may lean on those before it.
     Ledger ledger;
+    std::optional<RunLock> lock;  // on run.dir, from before anything is written there until everything is
     Config config;  // resolved
     std::optional<Tokenizer> tokenizer;
     std::string tokenizer_json;
@@ -42,7 +43,6 @@ struct Run {
     std::optional<Loader> valid_loader;
     std::vector<std::int32_t> token_bytes;  // bytes of text each id stands for; empty without a tokenizer
     std::unique_ptr<Observe> observe;
-    Watch watch;
 
     // `config` as the user gave it; vocab 0 is filled from the tokenizer. Loads a checkpoint if config.ckpt says so.
     explicit Run(Config config);

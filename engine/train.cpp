@@ -19,26 +19,30 @@ const Batch& next_batch(Run& run, std::int64_t first, std::int64_t count) {
 }  // namespace
 
 const char* train(Run& run) {
+    Watch watch(run.group);
     run.observe->start(run.progress);
     while (!run.schedule.done(run.progress)) {
         const StepPlan plan = run.schedule.at(run.progress);           // micro-batches and lr, by samples seen
-        const StepResult step = train_step(run, plan);                 // forward, backward, update: all ranks or none
-        run.progress.advance(plan, step);                              // samples, tokens
-        run.observe->record(run.progress, plan, step);
-        if (run.schedule.eval_due(run.progress)) evaluate(run);
-        const Verdict verdict = run.watch.decide(run.schedule.save_due(run.progress), run.schedule.done(run.progress));
+        const auto step = train_step(run, plan, &watch);               // forward, backward, update: all ranks or none
+        if (step) {
+            run.progress.advance(plan, *step);                         // samples, tokens
+            run.observe->record(run.progress, plan, *step);
+            if (run.schedule.eval_due(run.progress)) evaluate(run);
+        }
+        const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress), run.schedule.done(run.progress));
         if (verdict.save) save_checkpoint(run);
         if (verdict.stop) return verdict.why;                          // stop implies save; the last sample stops too
     }
     return "done";
 }
 
-StepResult train_step(Run& run, const StepPlan& plan) {
+std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watch) {
     const Ledger::Scope scope(run.ledger, Phase::step);
     StepResult result;
     Model& model = *run.model;
     model.zero_grads();
     for (std::int64_t i = 0; i < plan.num_micro_batches; ++i) {
+        if (i > 0 && watch && watch->asked_to_stop()) return std::nullopt;
         const Batch& batch = next_batch(run, plan.first_sample + i * plan.micro_batch, plan.micro_batch);
         result.tokens += batch.sum_len;
         result.tokens_squared += batch.sum_len_sq;

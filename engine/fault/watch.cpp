@@ -35,8 +35,10 @@ Watch::~Watch() {
     watching.store(false);
 }
 
+bool Watch::asked_to_stop() { return group_.any(asked.load()); }
+
 Verdict Watch::decide(bool save_due, bool last_step) {
-    const bool stop = group_.any(asked.load());
+    const bool stop = asked_to_stop();
     return {.save = save_due || stop || last_step, .stop = stop || last_step, .why = stop ? "signal" : last_step ? "done" : ""};
 }
 

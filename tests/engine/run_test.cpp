@@ -1,10 +1,13 @@
 // A run as a whole: stop and resume, what a resumed run may change, signals, damaged checkpoints.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ckpt/checkpoint.h"
@@ -46,7 +49,7 @@ struct Curve {
 void go(Run& run, Curve& curve, int steps) {
     for (int i = 0; i < steps; ++i) {
         const StepPlan plan = run.schedule.at(run.progress);
-        const StepResult step = train_step(run, plan);
+        const StepResult step = *train_step(run, plan);
         run.progress.advance(plan, step);
         curve.losses.push_back(step.loss.mean());
     }
@@ -108,7 +111,7 @@ TEST_F(RunTest, ANonFiniteGradientChangesNothingButConsumesItsData) {
     const std::vector<float> before(run.model->second_moment().data(),
                                     run.model->second_moment().data() + run.model->second_moment().size());
     const StepPlan plan = run.schedule.at(run.progress);
-    const StepResult step = train_step(run, plan);
+    const StepResult step = *train_step(run, plan);
     run.progress.advance(plan, step);
     EXPECT_FALSE(step.applied);
     EXPECT_EQ(run.progress.skipped, 1);
@@ -228,16 +231,38 @@ TEST_F(RunTest, StartsFromTheWeightsOfAModelFolder) {
     }
 }
 
-TEST_F(RunTest, ASignalStopsAfterTheStepWithACheckpointOfIt) {
+TEST_F(RunTest, ASignalStopsWithACheckpointOfTheLastWholeStep) {
     Config c = config("signal");
-    c.train.steps = 1000;
+    c.train.steps = 100000;
+    c.train.log_interval = 1000000;
     keel::Run run(c);
-    std::raise(SIGTERM);
+    std::thread sender([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        kill(getpid(), SIGTERM);
+    });
     EXPECT_STREQ(train(run), "signal");
-    EXPECT_EQ(run.progress.steps, 1);
+    sender.join();
+    EXPECT_GE(run.progress.steps, 1);
     const auto info = find_newest_checkpoint(run.checkpoint_root(), {});
     ASSERT_TRUE(info.has_value());
-    EXPECT_EQ(info->step, 1);
+    EXPECT_EQ(info->step, run.progress.steps);
+}
+
+// One step of a million micro-batches: nobody who sends SIGTERM waits for its end.
+TEST_F(RunTest, ASignalAbandonsALongStepBetweenItsMicroBatches) {
+    Config c = config("long step");
+    c.train.global_batch = 2000000;
+    c.train.steps = 1;
+    keel::Run run(c);
+    std::thread sender([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        kill(getpid(), SIGTERM);
+    });
+    // Had it come before the handlers were there, the process would be gone; had it not been seen, this would run for hours.
+    EXPECT_STREQ(train(run), "signal");
+    sender.join();
+    EXPECT_EQ(run.progress.samples, 0);
+    EXPECT_EQ(find_newest_checkpoint(run.checkpoint_root(), {})->step, 0);
 }
 
 TEST_F(RunTest, TheWholeLoopTrainsEvaluatesAndSaves) {
