@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/fault/run_lock.h"
+#include "engine/run.h"
 #include "kernels/base/error.h"
 #include "tests/engine/tiny.h"
 
@@ -62,6 +63,24 @@ TEST(RunLock, AFileInThePlaceOfTheFolderIsTold) {
     EXPECT_EQ(refusal(dir.path() / "file" / "run"),
               "cannot make folder " + (dir.path() / "file" / "run").string() + ": Not a directory; name another --run.dir");
     EXPECT_NE(refusal(dir.path() / "file").find("--run.dir"), std::string::npos);
+}
+
+TEST(RunLock, ARunInAFolderInUseIsRefusedBeforeAnythingIsWrittenThere) {
+    const test::TempDir dir;
+    test::write_token_file(dir.path() / "a.tok", 61, 500, 1);
+    Config config = test::tiny_config();
+    config.run.dir = (dir.path() / "run").string();
+    config.run.threads = 1;
+    config.data.train = {(dir.path() / "a.tok").string()};
+    const RunLock lock(config.run.dir);
+    try {
+        const Run run(config);
+        FAIL() << "two runs share a folder";
+    } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find(" is in use: process "), std::string::npos) << e.what();
+    }
+    EXPECT_FALSE(std::filesystem::exists(dir.path() / "run" / "checkpoints"));
+    EXPECT_FALSE(std::filesystem::exists(dir.path() / "run" / "log.jsonl"));
 }
 
 }  // namespace
