@@ -134,7 +134,6 @@ Run::Run(Config asked)
     }
     if (tokenizer) token_bytes = keel::token_bytes(*tokenizer, config.model.vocab);
     lock.emplace(config.run.dir);
-    lock.emplace(config.run.dir);
     prepare_checkpoint_root(checkpoint_root());
     const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this);
 

@@ -16,7 +16,6 @@
 #include "data/tokenizer.h"
 #include "engine/config.h"
 #include "engine/fault/run_lock.h"
-#include "engine/fault/run_lock.h"
 #include "engine/model/model.h"
 #include "engine/observe/ledger.h"
 #include "engine/observe/observe.h"
@@ -28,7 +27,6 @@ namespace keel {
 struct Run {
     // Members are in the order of construction; each may lean on those before it.
     Ledger ledger;
-    std::optional<RunLock> lock;  // on run.dir, from before anything is written there until everything is
     std::optional<RunLock> lock;  // on run.dir, from before anything is written there until everything is
     Config config;  // resolved
     std::optional<Tokenizer> tokenizer;

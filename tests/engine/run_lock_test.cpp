@@ -74,7 +74,7 @@ TEST(RunLock, ARunInAFolderInUseIsRefusedBeforeAnythingIsWrittenThere) {
     config.data.train = {(dir.path() / "a.tok").string()};
     const RunLock lock(config.run.dir);
     try {
-        const Run run(config);
+        const keel::Run run(config);
         FAIL() << "two runs share a folder";
     } catch (const Error& e) {
         EXPECT_NE(std::string(e.what()).find(" is in use: process "), std::string::npos) << e.what();
