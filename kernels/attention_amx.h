@@ -101,13 +101,12 @@ inline void store_row_of_32(bf16* to, Float low, Float high) {
 }
 
 // As soften() in float, for groups of keys: scores are scaled here, and P goes into `p` as pairs of keys.
-template <bool masked>
 inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys, float factor, const float* s, bf16* p,
-                          float* max, float* sum, float* shrink) {
+                          float* max, float* sum, float* shrink, Ahead& ahead) {
     const Float none = simd::set(-std::numeric_limits<float>::infinity());
     for (int v = 0; v < 2; ++v) {
         const float* const column = s + v * lanes;
-        const auto score = [&](std::int64_t k) {
+        const auto score = [&](auto masked, std::int64_t k) {
             const Float x = simd::load(column + k * tile_rows);
             if constexpr (masked)
                 return tile.sees(key + k, v) ? x : none;
@@ -115,20 +114,26 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
                 return x;
         };
         Float part[4] = {none, none, none, none};
-        for (std::int64_t k = 0; k < keys; k += 4)
+        tile.parts(key, keys, [&](auto masked, std::int64_t from, std::int64_t to) {
+            for (std::int64_t k = from; k < to; k += 4)
 #pragma GCC unroll 4
-            for (int i = 0; i < 4; ++i) part[i] = simd::max(part[i], score(k + i));
+                for (int i = 0; i < 4; ++i) part[i] = simd::max(part[i], score(masked, k + i));
+        });
         const Float here = simd::max(simd::max(part[0], part[1]), simd::max(part[2], part[3])) * factor;
         const Float before = simd::load(max + v * lanes), most = simd::max(before, here);
         const Float base = most == none ? Float{} : most;
         Float total{};
-        for (std::int64_t k = 0; k < keys; k += 2) {
-            const Float low = exp2(score(k) * factor - base), high = exp2(score(k + 1) * factor - base);
-            store_bits(p + k / key_group * group_elements + v * gemm::tile_elements + k % key_group / 2 * 32,
-                       pair_bits(low, high));
-            total += low;
-            total += high;
-        }
+        tile.parts(key, keys, [&](auto masked, std::int64_t from, std::int64_t to) {
+            for (std::int64_t k = from; k < to; k += 2) {
+                const Float low = exp2(score(masked, k) * factor - base),
+                            high = exp2(score(masked, k + 1) * factor - base);
+                store_bits(p + k / key_group * group_elements + v * gemm::tile_elements + k % key_group / 2 * 32,
+                           pair_bits(low, high));
+                total += low;
+                total += high;
+                ahead.ask(2);
+            }
+        });
         const Float less = exp2(before - base);
         simd::store(max + v * lanes, most);
         simd::store(shrink + v * lanes, less);
@@ -139,7 +144,7 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
 constexpr std::int64_t amx_forward_bytes(std::int64_t head_dim) {
     const std::int64_t deep = round_up(head_dim, 32);
     return most_tiles * tile_rows * (deep * 6 + 8) + key_block * (tile_rows * 6 + deep * 6) +
-           tile_rows * (deep * 2 + 4) + 1024 * 4 + lanes * deep * 4 + 16 * 64;
+           tile_rows * (deep * 2 + 4) + lanes * deep * 4 + 16 * 64;
 }
 
 inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& list, std::int64_t first,
@@ -158,62 +163,72 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
     bf16* const v_tiles = carve.take<bf16>(key_block * deep);  // [deep / 32][key groups], dims are rows
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
     float* const shrink = carve.take<float>(tile_rows);
-    float* const block_sums = carve.take<float>(1024);
     float* const y_rows = carve.take<float>(lanes * deep);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
     for (std::int64_t t = 0; t < count; ++t) {
         const Tile tile(list, args.lo, first + t);
         begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
-        gather(
-            tile_rows, 0, tile.rows, head_dim, deep, [&](std::int64_t i) { return list.at(args.q, tile.first + i); },
-            rows);
-        gemm::amx_pack::panel_of_b({rows, 1, deep}, 0, deep, 0, 32, q + t * tile_rows * deep);
     }
     std::fill(max, max + most_tiles * tile_rows, -std::numeric_limits<float>::infinity());
     std::fill(sum, sum + most_tiles * tile_rows, 0.0f);
     const float factor = args.scale * log2_e;
+    std::int64_t asked = begin;  // keys
     for (std::int64_t block = begin / key_block * key_block; block < end; block += key_block) {
         const std::int64_t have_begin = std::max(block, begin) - block,
                            have_end = std::min(block + key_block, end) - block;
-        gather(
-            key_block, have_begin, have_end, head_dim, deep,
-            [&](std::int64_t i) { return args.k.row(block + i) + column; }, k);
-        gather(
-            key_block, have_begin, have_end, head_dim, deep,
-            [&](std::int64_t i) { return args.v.row(block + i) + column; }, v);
-        for (std::int64_t d = 0; d < deep; d += 32)
-            gemm::amx_pack::sliver_of_a({v, 1, deep}, d, 32, 0, key_block, v_tiles + d * key_block);
+        Span copied;  // groups of keys
         for (std::int64_t t = 0; t < count; ++t) {
             const Tile tile(list, args.lo, first + t);
             if (tile.begin >= block + key_block || tile.end <= block) continue;
+            const bool fresh = block <= tile.begin, complete = block + key_block >= tile.end;
             const std::int64_t g0 = (std::max(block, tile.begin) - block) / key_group;
             const std::int64_t g1 = (std::min(block + key_block, tile.end) - block + key_group - 1) / key_group;
             const std::int64_t key = block + g0 * key_group, keys = (g1 - g0) * key_group;
-            for (std::int64_t g = g0; g < g1; ++g)
-                block_product(rows_at(k + g * key_group * deep, deep), q + t * tile_rows * deep, deep / 32,
-                              s + (g - g0) * 1024);
+            copied.reach(g0, g1, [&](std::int64_t from, std::int64_t to) {
+                const auto copy = [&](const View<const bf16>& x, bf16* out) {
+                    const std::int64_t start = from * key_group;
+                    gather((to - from) * key_group, have_begin - start, have_end - start, head_dim, deep,
+                           [&](std::int64_t i) { return x.row(block + start + i) + column; }, out + start * deep);
+                };
+                copy(args.k, k);
+                copy(args.v, v);
+                for (std::int64_t d = 0; d < deep; d += 32)
+                    gemm::amx_pack::sliver_of_a({v, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
+                                                v_tiles + d * key_block + from * group_elements);
+            });
+            bf16* const tile_q = q + t * tile_rows * deep;
+            float* const tile_y = y + t * tile_rows * deep;
             float* const tile_max = max + t * tile_rows;
             float* const tile_sum = sum + t * tile_rows;
-            if (tile.all_see(key, key + keys))
-                soften_groups<false>(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink);
-            else
-                soften_groups<true>(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink);
-            const bool fresh = block <= tile.begin;
-            const Float less[2] = {simd::load(shrink), simd::load(shrink + lanes)};
-            for (std::int64_t d = 0; d < deep; d += 32) {
-                float* const to = y + (t * deep + d) * tile_rows;
-                block_product(tiles_at(v_tiles + d * key_block + g0 * group_elements), p, g1 - g0,
-                              fresh ? to : block_sums);
-                if (!fresh)
-                    for (std::int64_t i = 0; i < 64; ++i)
-                        simd::store(to + i * lanes,
-                                    simd::load(to + i * lanes) * less[i % 2] + simd::load(block_sums + i * lanes));
+            if (fresh) {
+                gather(
+                    tile_rows, 0, tile.rows, head_dim, deep,
+                    [&](std::int64_t i) { return list.at(args.q, tile.first + i); }, rows);
+                gemm::amx_pack::panel_of_b({rows, 1, deep}, 0, deep, 0, 32, tile_q);
             }
+            Ahead ahead;
+            if (fresh && t + 1 < count) list.ahead(ahead, args.q, first + t + 1);
+            asked = std::max(asked, std::min(key + keys, end));
+            const std::int64_t soon = std::min(asked + tile_rows, std::min(end, key + keys + key_block));
+            ahead.add(args.k, asked, soon, column, head_dim);
+            ahead.add(args.v, asked, soon, column, head_dim);
+            asked = std::max(asked, soon);
+            if (complete) list.ahead(ahead, args.y, first + t);
+            for (std::int64_t g = g0; g < g1; ++g) {
+                block_product(rows_at(k + g * key_group * deep, deep), tile_q, deep / 32, s + (g - g0) * 1024);
+                ahead.ask(32);
+            }
+            soften_groups(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink, ahead);
+            const Float less[2] = {simd::load(shrink), simd::load(shrink + lanes)};
+            if (!fresh && simd::max_lane(simd::max(-less[0], -less[1])) > -1.0f)
+                for (std::int64_t i = 0; i < 2 * deep; ++i)
+                    simd::store(tile_y + i * lanes, simd::load(tile_y + i * lanes) * less[i % 2]);
+            for (std::int64_t d = 0; d < deep; d += 32)
+                (fresh ? block_product : add_product)(tiles_at(v_tiles + d * key_block + g0 * group_elements), p,
+                                                      g1 - g0, tile_y + d * tile_rows);
+            if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum, y_rows);
         }
     }
-    for (std::int64_t t = 0; t < count; ++t)
-        finish_tile(args, list, Tile(list, args.lo, first + t), y + t * deep * tile_rows, max + t * tile_rows,
-                    sum + t * tile_rows, y_rows);
 }
 
 // Tiles of queries whose P and ds wait for one product into dk and dv.
@@ -223,7 +238,7 @@ constexpr std::int64_t amx_backward_bytes(std::int64_t head_dim) {
     const std::int64_t deep = round_up(head_dim, 32);
     return most_keys * deep * (4 + 4 + 2 + 2 + 2) + chunk_tiles * most_keys * tile_rows * 4 +
            most_keys * tile_rows * 2 + chunk_tiles * tile_rows * deep * 4 + 3 * tile_rows * deep * 2 +
-           tile_rows * deep * 2 + 3 * 1024 * 4 + 2 * tile_rows * 4 + 24 * 64;
+           tile_rows * deep * 2 + 2 * 1024 * 4 + tile_rows * deep * 4 + 2 * tile_rows * 4 + 24 * 64;
 }
 
 // P and ds of 32 keys by 32 rows, from scores and dp. `p` and `ds`: as rows of a key; `ds_pairs`: as pairs of keys.
@@ -286,10 +301,9 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
     float* const s = carve.take<float>(1024);
     float* const dp = carve.take<float>(1024);
+    float* const own_dq = carve.take<float>(tile_rows * deep);  // [deep][tile_rows]
     float* const lse = carve.take<float>(tile_rows);
     float* const delta = carve.take<float>(tile_rows);
-    std::fill(dk, dk + block_keys * deep, 0.0f);
-    std::fill(dv, dv + block_keys * deep, 0.0f);
 
     const std::int64_t first_tile = std::max<std::int64_t>(0, block_begin - list.query_offset) * list.group / tile_rows;
     const auto unseen = [&](std::int64_t index) {
@@ -304,18 +318,21 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
 
     const float factor = args.scale * log2_e;
     std::int64_t in_chunk = 0, results_asked = 0;
-    Span copied;                       // groups of keys
-    Span work[most_keys / key_group];  // of a group of keys: the tiles of the chunk that see some of it
+    Span copied;                             // groups of keys
+    Span work[most_keys / key_group];        // of a group of keys: the tiles of the chunk that see some of it
+    bool begun[most_keys / key_group] = {};  // dk and dv of a group of keys
     const auto flush = [&] {
         for (std::int64_t g = 0; g < groups; ++g) {
             const std::int64_t tile = work[g].begin, steps = work[g].end - tile;
             if (steps == 0) continue;
             for (std::int64_t d = 0; d < deep; d += 32)
                 for (const bool value : {true, false})
-                    add_product(tiles_at((value ? p : ds) + (g * chunk_tiles + tile) * group_elements),
-                                (value ? dy_wide : q_wide) + (d / 32 * chunk_tiles + tile) * step_elements, steps,
-                                (value ? dv : dk) + (g * key_group * deep) + d * 32);
+                    (begun[g] ? add_product : block_product)(
+                        tiles_at((value ? p : ds) + (g * chunk_tiles + tile) * group_elements),
+                        (value ? dy_wide : q_wide) + (d / 32 * chunk_tiles + tile) * step_elements, steps,
+                        (value ? dv : dk) + (g * key_group * deep) + d * 32);
             work[g] = {};
+            begun[g] = true;
         }
         in_chunk = 0;
     };
@@ -385,7 +402,8 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
         ahead.ask(1024);
         std::atomic<std::int32_t>& turn = scratch.turn[list.kv_head * list.tiles() + index];
         while (turn.load(std::memory_order_acquire) != block) std::this_thread::yield();
-        float* const dq = scratch.dq + (list.kv_head * list.tiles() + index) * tile_rows * deep;  // [deep][tile_rows]
+        float* const dq =
+            first && last ? own_dq : scratch.dq + (list.kv_head * list.tiles() + index) * tile_rows * deep;
         for (std::int64_t d = 0; d < deep; d += 32) {
             float* const to = dq + d * tile_rows;
             (first ? block_product : add_product)(tiles_at(k_tiles + d * block_keys + g0 * group_elements),
@@ -410,6 +428,10 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
         if (++in_chunk == chunk_tiles) flush();
     }
     if (in_chunk > 0) flush();
+    for (std::int64_t g = 0; g < groups; ++g)
+        if (!begun[g])
+            for (float* const to : {dk, dv})
+                std::fill(to + g * key_group * deep, to + (g + 1) * key_group * deep, 0.0f);
     for (std::int64_t i = 0; i < block_size; ++i)
         for (std::int64_t d = 0; d < head_dim; d += 32) {
             const std::int64_t at = (i / key_group * deep + d) * 32 + i % key_group * 32;

@@ -125,6 +125,16 @@ struct Tile {
         if (rows < columns) all_begin = all_end = 0;
     }
     bool all_see(std::int64_t from, std::int64_t to) const { return from >= all_begin && to <= all_end; }
+    // Calls part(masked, from, to) for pieces of `keys` keys from `key` on, counted from there: all rows see all of a
+    // piece that is not masked. Whole fours, where `keys` is, as long as there are any.
+    template <class Part>
+    void parts(std::int64_t key, std::int64_t keys, Part part) const {
+        const std::int64_t from = std::clamp<std::int64_t>(round_up(all_begin - key, 4), 0, keys);
+        const std::int64_t to = std::max(from, std::min(keys, (all_end - key) & ~std::int64_t(3)));
+        if (from > 0) part(std::true_type(), 0, from);
+        if (from < to) part(std::false_type(), from, to);
+        if (to < keys) part(std::true_type(), to, keys);
+    }
     // Lanes of vector v that see this key.
     Int sees(std::int64_t key, int v) const {
         Int low, high;
