@@ -26,6 +26,9 @@ void run_generate(const GenerateOptions& o) {
     const ModelSource source = open_model(o.model);
     if (!source.tokenizer)
         fail(source.description + " has no tokenizer.json; put it beside the weights, so that text can be read and written");
+    if (source.tokenizer->vocab_size() > source.config.model.vocab)
+        fail(source.description + " has ", source.config.model.vocab, " rows, but its tokenizer has ids up to ",
+             source.tokenizer->vocab_size() - 1, "; they do not belong together");
     const std::int64_t own = source.config.data.seq_len > 0 ? source.config.data.seq_len : 2048;
     const std::int64_t context = o.context > 0 ? o.context : own;
     Stream stream(static_cast<int>(o.threads));

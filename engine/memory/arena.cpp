@@ -1,34 +1,19 @@
 #include "engine/memory/arena.h"
 
-#include <cstdio>
 #include <cstring>
 #include <new>
 
+#include "engine/memory/memory_left.h"
+
 namespace keel {
-namespace {
-
-// What the kernel says could still be had without swapping; 0 if it does not say.
-std::int64_t available_memory_bytes() {
-    std::FILE* f = std::fopen("/proc/meminfo", "r");
-    if (!f) return 0;
-    char line[128];
-    long long kib = 0;
-    while (std::fgets(line, sizeof line, f))
-        if (std::sscanf(line, "MemAvailable: %lld kB", &kib) == 1) break;
-    std::fclose(f);
-    return kib * 1024;
-}
-
-}  // namespace
-
 Arena::Arena(const MemoryPlan& plan, Stream& stream) : plan_(plan), bytes_(plan.peak_bytes()) {
-    const std::int64_t available = available_memory_bytes();
+    const auto left = memory_left_bytes();
     try {
-        if (available > 0 && bytes_ > available) throw std::bad_alloc();
+        if (left && bytes_ > *left) throw std::bad_alloc();
         pages_ = Pages(bytes_);
     } catch (const std::bad_alloc&) {
-        fail("this run needs ", human_bytes(bytes_), " and the machine has ", human_bytes(available),
-             " left.\n", plan.table(),
+        fail("this run needs ", human_bytes(bytes_), left ? " and may take " + human_bytes(*left) : "",
+             " (free memory, or the limit of its container or job).\n", plan.table(),
              "Lower --train.micro_batch, --data.seq_len or --memory.head_chunk, or raise --memory.recompute "
              "(none, swiglu, norms, attention, block).");
     }

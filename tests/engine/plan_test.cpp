@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "engine/memory/arena.h"
+#include "engine/memory/memory_left.h"
 #include "engine/model/layout.h"
 #include "kernels/base/random.h"
 #include "tests/engine/tiny.h"
@@ -121,6 +124,34 @@ TEST(MemoryPlan, ActivationsAreLinearInTheSequence) {
         return plan.live_bytes(plan.peak_moment(), Use::saved);
     };
     EXPECT_LE(peak(8192), 2 * peak(4096) + 8192);  // 8192: alignment of every item
+}
+
+// A machine as its kernel shows it, in a folder.
+TEST(MemoryLeft, IsTheLeastOfMachineAndEveryControlGroupAbove) {
+    test::TempDir dir;
+    const auto put = [&](const std::string& name, const std::string& text) {
+        const auto path = dir.path() / name;
+        std::filesystem::create_directories(path.parent_path());
+        std::ofstream(path) << text;
+    };
+    EXPECT_EQ(memory_left_bytes(dir.path()), std::nullopt);
+    put("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n");
+    EXPECT_EQ(memory_left_bytes(dir.path()), 8000 * 1024);
+    put("proc/self/cgroup", "0::/jobs/one\n");
+    put("sys/fs/cgroup/jobs/one/memory.max", "max\n");
+    put("sys/fs/cgroup/jobs/one/memory.current", "5000\n");
+    EXPECT_EQ(memory_left_bytes(dir.path()), 8000 * 1024);
+    put("sys/fs/cgroup/jobs/memory.max", "1000000\n");
+    put("sys/fs/cgroup/jobs/memory.current", "700000\n");
+    put("sys/fs/cgroup/jobs/memory.stat", "anon 1\nfile 300000\ninactive_file 200000\nactive_file 50000\n");
+    EXPECT_EQ(memory_left_bytes(dir.path()), 1000000 - (700000 - 250000));
+    put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/job\n1:cpu:/\n");  // version 1
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // no limit
+    put("sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n");
+    EXPECT_EQ(memory_left_bytes(dir.path()), 8000 * 1024);
+    put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "4096\n");
+    put("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "8192\n");
+    EXPECT_EQ(memory_left_bytes(dir.path()), 0);
 }
 
 TEST(Arena, SaysWhatToDoWhenTheMachineIsTooSmall) {
