@@ -9,9 +9,10 @@
 // (docs/memory.md).
 //
 // Layout  strides in elements; one stride of each operand must be 1. C's columns are contiguous. Huge pages are worth a
-// fifth. Alias   C overlaps neither A nor B. Errors  throws Error if strides are impossible, or if a workspace of the
-// stream, a thread's or the shared one, is smaller than
-//         matmul_workspace_bytes.
+//         fifth.
+// Alias   C overlaps neither A nor B.
+// Errors  throws Error if strides are impossible, or if a workspace of the stream, a thread's or the shared one, is
+//         smaller than matmul_workspace_bytes.
 #pragma once
 
 #include <cstddef>
