@@ -128,7 +128,26 @@ std::string shown(const toml::node& node) {
     return out.str();
 }
 
+// Each part of a dotted name becomes a table inside of the one before, and the parser frees them recursively: a hundred
+// thousand dots in one name run out of stack. The parser limits brackets and braces only.
+void refuse_deep_names(std::string_view text, std::string_view name) {
+    constexpr int most_dots = 64;
+    int dots = 0, line = 1;
+    char inside = 0;  // the quote of the string, or '#' of the comment, that we are in
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (c == '\n') ++line, inside = 0, dots = 0;
+        else if (inside == '"' && c == '\\') ++i;
+        else if (inside != 0) inside = c == inside && c != '#' ? '\0' : inside;
+        else if (c == '"' || c == '\'' || c == '#') inside = c;
+        else if (std::string_view("=,[]{}").find(c) != std::string_view::npos) dots = 0;
+        else if (c == '.' && ++dots > most_dots)
+            fail_usage(concat(name, ":", line, ": "), "a name of more than ", most_dots, " parts; a setting has two, as in optim.lr");
+    }
+}
+
 toml::table parse_toml(std::string_view text, std::string_view name) {
+    refuse_deep_names(text, name);
     try {
         return toml::parse(text, name);
     } catch (const toml::parse_error& error) {

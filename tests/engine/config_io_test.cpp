@@ -124,6 +124,27 @@ TEST(ConfigText, MistakesInAFileAreToldWithLineAndColumn) {
     EXPECT_TRUE(message_of("[optim\nlr = 1").starts_with("run.toml:1:"));
 }
 
+// The parser builds a table per part, and frees them recursively.
+TEST(ConfigText, ANameOfAHundredThousandPartsIsRefusedAndNoStackOverflow) {
+    std::string name;
+    for (int i = 0; i < 100000; ++i) name += "a.";
+    const std::string message = "a name of more than 64 parts; a setting has two, as in optim.lr";
+    for (const std::string& text : {"[" + name + "b]\n", "\n" + name + "b = 1\n", "[optim]\nlr = {" + name + "b = 1}\n",
+                                    "[[" + name + "b]]\n"}) {
+        try {
+            (void)from_toml(text, "c.toml");
+            ADD_FAILURE() << text.substr(0, 20);
+        } catch (const Error& e) {
+            EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
+            EXPECT_EQ(e.code(), ExitCode::usage);
+        }
+    }
+    // Dots inside of strings are no parts, however many files a blend has.
+    std::string files;
+    for (int i = 0; i < 100; ++i) files += "\"part.of.\\\"the.text\", ";
+    EXPECT_EQ(from_toml("# don't " + std::string(100, '.') + "\n[data]\ntrain = [" + files + "]\n", "c.toml").data.train.size(), 100u);
+}
+
 TEST(ConfigText, MistakesInAFlagNameTheFlag) {
     EXPECT_EQ(message_of_flag("optim.lr", {"fast"}), "--optim.lr fast: this must be a number");
     EXPECT_EQ(message_of_flag("optim.lr", {"1", "2"}), "--optim.lr takes one value, but 2 were given; give it once, with one value");
