@@ -17,6 +17,26 @@ struct FreeContext {
     void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
 
+using Magic = std::array<unsigned char, 4>;
+
+// Files that people have for text and that are none: tokenized as they are, they would train nonsense without a word.
+void refuse_other_formats(const InputFile& file, const Magic& magic) {
+    const std::string name = file.path().string();
+    const auto packed = [&](const char* format, const char* unpack) {
+        fail(name, " is compressed with ", format, "; plain text and zstd are read: ", unpack, " ", name, " | zstd > ", name, ".zst");
+    };
+    if (magic[0] == 0x1f && magic[1] == 0x8b) packed("gzip", "gzip -dc");
+    if (magic == Magic{0xfd, '7', 'z', 'X'}) packed("xz", "xz -dc");
+    if (magic[0] == 'B' && magic[1] == 'Z' && magic[2] == 'h' && magic[3] >= '1' && magic[3] <= '9') packed("bzip2", "bzip2 -dc");
+    if (magic == Magic{'P', 'K', 3, 4}) packed("zip", "unzip -p");
+    if (magic != Magic{'P', 'A', 'R', '1'} || file.size_bytes() < 12) return;
+    Magic end{};
+    file.read_at(file.size_bytes() - 4, std::as_writable_bytes(std::span(end)));
+    if (end == magic) fail(name, " is a Parquet table; plain text and JSON lines are read: export its text column as JSON lines");
+}
+
+bool is_named_zstd(const std::filesystem::path& path) { return path.extension() == ".zst" || path.extension() == ".zstd"; }
+
 }  // namespace
 
 struct ByteReader::State {
@@ -28,14 +48,15 @@ struct ByteReader::State {
     bool inside_frame = false;
 
     explicit State(const std::filesystem::path& path) : file(path) {
-        std::array<unsigned char, 4> magic{};
+        Magic magic{};
         const auto size = static_cast<std::size_t>(std::min<std::int64_t>(4, file.size_bytes()));
         file.read_at(0, std::as_writable_bytes(std::span(magic).first(size)));
         const std::string name = path.string();
-        if (magic[0] == 0x1f && magic[1] == 0x8b)
-            fail(name, " is compressed with gzip; plain text and zstd are read: gzip -dc ", name, " | zstd > ", name, ".zst");
-        const bool frame = magic == std::array<unsigned char, 4>{0x28, 0xb5, 0x2f, 0xfd};
+        refuse_other_formats(file, magic);
+        const bool frame = magic == Magic{0x28, 0xb5, 0x2f, 0xfd};
         const bool skippable = (magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18;
+        if (!frame && !skippable && is_named_zstd(path))
+            fail(name, " is named as zstd, but does not begin like it; was it damaged? If it is plain text, rename it");
         if (!frame && !skippable) return;
         context.reset(ZSTD_createDCtx());
         if (!context || ZSTD_isError(ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, longest_window_log)))

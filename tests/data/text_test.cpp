@@ -171,6 +171,19 @@ TEST(Text, ACutOrDamagedStreamIsAnErrorAndNeverASilentEnd) {
     EXPECT_SAYS(message_of([&] { documents({}); }), "no text files");
 }
 
+TEST(Text, OtherFormatsAreNamedAndNotReadAsText) {
+    const TempFolder temp;
+    const auto said = [&](const char* name, std::string_view bytes) {
+        return message_of([&] { documents({temp.write(name, bytes)}); });
+    };
+    EXPECT_SAYS(said("a.jsonl.xz", "\xfd""7zXZ"), "a.jsonl.xz is compressed with xz; plain text and zstd are read: xz -dc ");
+    EXPECT_SAYS(said("a.txt.bz2", "BZh91AY"), "is compressed with bzip2");
+    EXPECT_SAYS(said("a.zip", "PK\x03\x04more"), "is compressed with zip");
+    EXPECT_SAYS(said("a.parquet", "PAR1 columns PAR1"), "is a Parquet table; plain text and JSON lines are read");
+    EXPECT_SAYS(said("a.txt.zst", "this was never compressed"), "is named as zstd, but does not begin like it");
+    EXPECT_EQ(documents({temp.write("b.txt", "PAR1 is a word, and BZhang a name")}), Documents{"PAR1 is a word, and BZhang a name"});
+}
+
 TEST(Text, AFolderStandsForItsFilesInTheOrderOfTheirNames) {
     const TempFolder temp;
     for (const char* name : {"b.txt", "a.txt", "Z.txt"}) temp.write(name, "x");
