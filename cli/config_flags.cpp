@@ -20,7 +20,10 @@ template <class T> constexpr const char* type_label() {
 }  // namespace
 
 ConfigFlags::ConfigFlags(CLI::App& command, const std::vector<std::string_view>& sections) {
-    command.add_option("--config", file_, "TOML file with these settings; flags win over it")->type_name("FILE");
+    command.add_option("--config", file_, "TOML file with these settings; flags win over it")->type_name("FILE")
+        ->check([](const std::string& file) {  // what an unset variable of a script leaves of --config "$FILE"
+            return std::string(file.empty() ? "the name of the file is empty; name one, or leave --config out" : "");
+        });
     const Config defaults;
     Config shape;
     for_each_setting(shape, [&](const std::string& key, auto& member, const char* help) {

@@ -34,7 +34,8 @@ void run_train(const TrainFlags& f) {
     const Pattern pattern = f.pattern == "gpt2" ? Pattern::gpt2 : f.pattern == "llama3" ? Pattern::llama3 : Pattern::qwen;
     const BpeTrainOptions options{.vocab_size = f.vocab, .special = f.special, .min_count = f.min_count};
     BpeTrainer::check(options);
-    if (!file) fs::create_directories(out);
+    if (std::error_code error; !file && (fs::create_directories(out, error), error))
+        fail("cannot make folder ", out.string(), ": ", error.message(), "; --out is a folder, or a name that ends in .json");
     BpeTrainer trainer({.pattern = pattern});
     const auto began = std::chrono::steady_clock::now();
     LateBar reading("reading", "B");
@@ -54,13 +55,14 @@ void run_train(const TrainFlags& f) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 
     const fs::path target = file ? out : out / "tokenizer.json";
-    write_file_atomically(target, tokenizer.to_json());
+    // tokenizer.json last: it is what makes the folder a tokenizer, and a full disk must not leave one that ends no document.
     if (!file) {  // what other programs ask for beside it
         nlohmann::ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"}};
         if (tokenizer.eos_id()) config["eos_token"] = tokenizer.bytes(*tokenizer.eos_id());
         config["clean_up_tokenization_spaces"] = false;
         write_file_atomically(out / "tokenizer_config.json", config.dump(1) + "\n");
     }
+    write_file_atomically(target, tokenizer.to_json());
     std::printf("%s: %lld ids (%zu special from 0, 256 bytes, %zu merges) from %.1f MB of text, %lld distinct pieces, in %.2f s\n",
                 target.string().c_str(), static_cast<long long>(tokenizer.vocab_size()), f.special.size(),
                 tokenizer.model().merges.size(), static_cast<double>(bytes) / 1e6,

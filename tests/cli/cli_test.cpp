@@ -70,6 +70,7 @@ TEST(Cli, MistakesInAConfigurationFileAreToldWithTheirPlace) {
     const std::string path = (std::filesystem::path(testing::TempDir()) / "with space.toml").string();
     std::ofstream(path) << "[model]\npreset = \"tiny\"\nlayer = 3\n";
     expect_usage_error("estimate --config \"" + path + "\"", path + ":3:1: unknown setting model.layer; did you mean model.layers?");
+    expect_usage_error("estimate --config ''", "--config: the name of the file is empty; name one, or leave --config out; see `keel estimate --help`");
     const Outcome missing = keel("estimate --config /nowhere.toml");
     EXPECT_EQ(missing.code, 1);
     EXPECT_EQ(missing.err, "keel: error: cannot open /nowhere.toml: No such file or directory\n");
@@ -158,4 +159,13 @@ TEST(Cli, AClosedOutputIsAnErrorAndNothingIsPrintedIntoTheFilesThatAreWritten) {
     for (std::string line; std::getline(log, line); ++lines) EXPECT_TRUE(line.starts_with("{\"event\":")) << line;
     EXPECT_GE(lines, 4);
     std::filesystem::remove_all(dir);
+}
+
+TEST(Cli, ATokenizerCannotTakeThePlaceOfAFile) {
+    const std::string path = (std::filesystem::path(testing::TempDir()) / "a file.txt").string();
+    std::ofstream(path) << "text text text";
+    const Outcome got = keel("tokenizer train --vocab 260 --out '" + path + "' '" + path + "'");
+    EXPECT_EQ(got.code, 1);
+    EXPECT_EQ(got.err, "keel: error: cannot make folder " + path + ": Not a directory; --out is a folder, or a name that ends in .json\n");
+    EXPECT_EQ(read_all(path), "text text text");
 }
