@@ -124,14 +124,17 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
         const Float base = most == none ? Float{} : most;
         Float total{};
         tile.parts(key, keys, [&](auto masked, std::int64_t from, std::int64_t to) {
-            for (std::int64_t k = from; k < to; k += 2) {
-                const Float low = exp2(score(masked, k) * factor - base),
-                            high = exp2(score(masked, k + 1) * factor - base);
-                store_bits(p + k / key_group * group_elements + v * gemm::tile_elements + k % key_group / 2 * 32,
-                           pair_bits(low, high));
-                total += low;
-                total += high;
-                ahead.ask(2);
+            for (std::int64_t k = from; k < to; k += 4) {
+#pragma GCC unroll 2
+                for (std::int64_t pair = k; pair < k + 4; pair += 2) {
+                    const Float low = exp2(score(masked, pair) * factor - base),
+                                high = exp2(score(masked, pair + 1) * factor - base);
+                    const std::int64_t before_group = pair & ~(key_group - 1);
+                    store_bits(p + v * gemm::tile_elements + (pair + before_group) * 16, pair_bits(low, high));
+                    total += low;
+                    total += high;
+                }
+                if (k % 16 == 0) ahead.ask(16);
             }
         });
         const Float less = exp2(before - base);
@@ -144,7 +147,7 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
 constexpr std::int64_t amx_forward_bytes(std::int64_t head_dim) {
     const std::int64_t deep = round_up(head_dim, 32);
     return most_tiles * tile_rows * (deep * 6 + 8) + key_block * (tile_rows * 6 + deep * 6) +
-           tile_rows * (deep * 2 + 4) + lanes * deep * 4 + 16 * 64;
+           tile_rows * (deep * 2 + 4) + 16 * 64;
 }
 
 inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& list, std::int64_t first,
@@ -163,7 +166,6 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
     bf16* const v_tiles = carve.take<bf16>(key_block * deep);  // [deep / 32][key groups], dims are rows
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
     float* const shrink = carve.take<float>(tile_rows);
-    float* const y_rows = carve.take<float>(lanes * deep);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
     for (std::int64_t t = 0; t < count; ++t) {
         const Tile tile(list, args.lo, first + t);
@@ -216,7 +218,7 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
             if (complete) list.ahead(ahead, args.y, first + t);
             for (std::int64_t g = g0; g < g1; ++g) {
                 block_product(rows_at(k + g * key_group * deep, deep), tile_q, deep / 32, s + (g - g0) * 1024);
-                ahead.ask(32);
+                ahead.ask(16);
             }
             soften_groups(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink, ahead);
             const Float less[2] = {simd::load(shrink), simd::load(shrink + lanes)};
@@ -226,7 +228,7 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
             for (std::int64_t d = 0; d < deep; d += 32)
                 (fresh ? block_product : add_product)(tiles_at(v_tiles + d * key_block + g0 * group_elements), p,
                                                       g1 - g0, tile_y + d * tile_rows);
-            if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum, y_rows);
+            if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum);
         }
     }
 }
@@ -273,7 +275,7 @@ inline void differentiate_group(const Tile& tile, std::int64_t key, const float*
 #pragma GCC unroll 2
         for (int v = 0; v < 2; ++v)
             store_bits(ds_pairs + v * gemm::tile_elements + k / 2 * 32, pair_bits(grad[0][v], grad[1][v]));
-        ahead.ask(4);
+        if (k % 8 == 0) ahead.ask(16);
     }
 }
 

@@ -18,8 +18,7 @@ constexpr std::int64_t most_tiles = 8;
 
 // Floats of workspace.
 constexpr std::int64_t forward_floats(std::int64_t head_dim) {
-    return tile_rows * (most_tiles * (2 * head_dim + 2) + key_block + 1) +
-           round_up(head_dim, lanes) * (2 * key_block + lanes);
+    return tile_rows * (most_tiles * (2 * head_dim + 2) + key_block + 1) + round_up(head_dim, lanes) * 2 * key_block;
 }
 
 // Scores become probabilities relative to the running maximum; `shrink` is what older sums must be multiplied by.
@@ -59,25 +58,36 @@ inline void soften(const Tile& tile, std::int64_t key, std::int64_t keys, float*
     }
 }
 
-// y and lse of a tile whose sums are complete. `rows`: [lanes][head_dim] of workspace.
+// y and lse of a tile whose sums are complete.
 template <class T>
 void finish_tile(const AttentionForward<T>& args, const Rows& list, const Tile& tile, const float* y, const float* max,
-                 const float* sum, float* rows) {
-    const std::int64_t head_dim = list.head_dim, wide = round_up(head_dim, lanes);
+                 const float* sum) {
+    const std::int64_t head_dim = list.head_dim;
     for (std::int64_t i = 0; i < tile.rows; ++i)
         args.lse[list.head(tile.first + i) * list.tokens + list.token(tile.first + i)] =
             (max[i] + std::log2(sum[i])) * ln_2;
     for (std::int64_t at = 0; at < tile.columns; at += lanes) {
         const Float factor = 1.0f / simd::load(sum + at);
+        const std::int64_t rows = std::min<std::int64_t>(lanes, tile.rows - at);
+        T* to[lanes];
+        for (std::int64_t i = 0; i < rows; ++i) to[i] = list.at(args.y, tile.first + at + i);
         for (std::int64_t d = 0; d < head_dim; d += lanes) {
+            const std::int64_t here = std::min<std::int64_t>(lanes, head_dim - d);
             Float block[lanes];
+            if (rows == lanes && here == lanes) {
+#pragma GCC unroll 16
+                for (int i = 0; i < lanes; ++i) block[i] = simd::load(y + (d + i) * tile_rows + at) * factor;
+                pack::transpose(block);
+#pragma GCC unroll 16
+                for (int i = 0; i < lanes; ++i) simd::store(to[i] + d, block[i]);
+                continue;
+            }
             for (int i = 0; i < lanes; ++i)
-                block[i] = d + i < head_dim ? simd::load(y + (d + i) * tile_rows + at) * factor : Float{};
+                block[i] = i < here ? simd::load(y + (d + i) * tile_rows + at) * factor : Float{};
             pack::transpose(block);
-            for (int i = 0; i < lanes; ++i) simd::store(rows + i * wide + d, block[i]);
+            for (std::int64_t i = 0; i < rows; ++i)
+                simd::sweep(here, [&](auto part) { part.store(to[i] + d, block[i]); });
         }
-        for (std::int64_t i = 0; i < std::min<std::int64_t>(lanes, tile.rows - at); ++i)
-            store_row(list.at(args.y, tile.first + at + i), rows + i * wide, head_dim);
     }
 }
 
@@ -94,7 +104,6 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
     float* const shrink = s + key_block * tile_rows;
     float* const k_rows = shrink + tile_rows;  // [key_block][wide]
     float* const v_rows = k_rows + key_block * wide;
-    float* const y_rows = v_rows + key_block * wide;  // [lanes][wide]
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
     for (std::int64_t t = 0; t < count; ++t) {
         const Tile tile(list, args.lo, first + t);
@@ -172,7 +181,7 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
                            .finish = fresh ? tile::Finish::store : tile::Finish::scale_add,
                            .scale = shrink},
                           ask);
-            if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum, y_rows);
+            if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum);
         }
     }
 }

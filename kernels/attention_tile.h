@@ -199,12 +199,23 @@ void store_row(T* out, const float* in, std::int64_t count) {
     }
 }
 
+// simd::max(low, x), one instruction: GCC 12 makes two of it where `low` is a constant.
+inline Float at_least(Float low, Float x) {
+#if defined(KEEL_SIMD_AVX512)
+    return static_cast<Float>(_mm512_maskz_max_ps(0xffff, static_cast<__m512>(low), static_cast<__m512>(x)));
+#elif defined(__AVX__)
+    return static_cast<Float>(_mm256_max_ps(static_cast<__m256>(low), static_cast<__m256>(x)));
+#else
+    return simd::max(low, x);
+#endif
+}
+
 // 2^x for x up to about 1, to within 1.5 ulp; nothing that matters (less than 2^-126) below -126, 0 below -127, NaN
 // stays NaN. x = n + r, |r| <= 1/2: 2^r by a polynomial fitted for least maximum relative error (2^-25.9; with `coarse`
 // 2^-18.4, for what is rounded to bf16), n by exponent. At -127 the polynomial is 1, whose exponent becomes that of 0.
 template <bool coarse = false>
 inline Float exp2(Float x) {
-    const Float c = simd::max(simd::set(-127.0f), x);
+    const Float c = at_least(simd::set(-127.0f), x);
     const Float t = c + 12582912.0f, r = c - (t - 12582912.0f);  // 1.5 * 2^23: n is in the low bits of t
     Float p;
     if constexpr (coarse) {
