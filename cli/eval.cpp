@@ -22,7 +22,8 @@ namespace {
 struct EvalOptions {
     std::string model;
     std::vector<std::string> data;
-    std::int64_t seq_len = 0, micro_batch = 8, samples = 0, threads = 0;
+    std::int64_t seq_len = 0, micro_batch = 8, samples = 0;
+    int threads = 0;
     bool json = false;
 };
 
@@ -43,7 +44,7 @@ void run_eval(const EvalOptions& o) {
 
     const std::int64_t all = data.samples_per_epoch(), samples = o.samples > 0 ? std::min(o.samples, all) : all;
     const std::int64_t micro_batch = std::min(o.micro_batch, samples), tokens = micro_batch * config.data.seq_len;
-    Stream stream(static_cast<int>(o.threads));
+    Stream stream(o.threads);
     const auto model = make_model(config, stream, {.tokens = tokens, .positions = config.data.seq_len,
                                                    .head_chunk = head_chunk(0, tokens, config.model.vocab),
                                                    .training = false});

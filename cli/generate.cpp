@@ -17,7 +17,8 @@ namespace {
 struct GenerateOptions {
     std::string model, prompt;
     Sampling sampling;
-    std::int64_t context = 0, threads = 0;
+    std::int64_t context = 0;
+    int threads = 0;
 };
 
 void run_generate(const GenerateOptions& o) {
@@ -31,7 +32,7 @@ void run_generate(const GenerateOptions& o) {
              source.tokenizer->vocab_size() - 1, "; they do not belong together");
     const std::int64_t own = source.config.data.seq_len > 0 ? source.config.data.seq_len : 2048;
     const std::int64_t context = o.context > 0 ? o.context : own;
-    Stream stream(static_cast<int>(o.threads));
+    Stream stream(o.threads);
     const auto model = make_model(source.config, stream, {.tokens = 1, .positions = 1, .head_chunk = 1, .training = false});
     load_params(source, *model);
     const auto decoder = make_decoder(source.config, stream, *model, context);

@@ -203,7 +203,7 @@ Report inspect_token_file(const fs::path& path, bool verify) {
         {"tokens", i.tokens},
         {"documents", i.documents},
         {"bytes_of_text", i.source_bytes},
-        {"bytes_per_token", i.token_bytes},
+        {"token_bytes", i.token_bytes},
         {"vocab_size", i.vocab_size},
         {"tokenizer_hash", hex(i.tokenizer_hash)},
         {"bos_id", i.bos_id},

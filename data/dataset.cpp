@@ -72,15 +72,6 @@ void parse_sources(const std::vector<std::string>& words, DatasetSpec& spec) {
                    " weights; give one to each file or to none");
 }
 
-bool Dataset::empty_part(const DatasetSpec& spec) {
-    if (shares_of(spec)[static_cast<std::size_t>(spec.part)] == 0) return true;
-    for (const std::string& path : spec.paths) {
-        const auto [first, last] = bounds(spec, sample_count(TokenFile(path), spec.seq_len));
-        if (first < last) return false;
-    }
-    return true;
-}
-
 Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
     const char* part = part_names[static_cast<int>(spec.part)];
     if (spec.seq_len < 1) fail_usage("data.seq_len is ", spec.seq_len, "; a sample needs at least one token");

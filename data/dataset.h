@@ -38,10 +38,7 @@ void parse_sources(const std::vector<std::string>& words, DatasetSpec& spec);
 
 class Dataset {
 public:
-    explicit Dataset(const DatasetSpec& spec);  // an empty part is an error; see empty_part()
-
-    // Whether the spec's part holds no sample at all, by its split shares (share 0) or by size.
-    static bool empty_part(const DatasetSpec& spec);
+    explicit Dataset(const DatasetSpec& spec);  // a part without any sample is an error
 
     struct Place {
         std::int64_t file;

@@ -62,12 +62,11 @@ std::optional<DatasetSpec> valid_spec(const Config& config) {
     if (!config.data.valid.empty()) {
         DatasetSpec spec = dataset_spec(config, config.data.valid, Part::train, false);
         spec.split = {1, 0, 0};
-        spec.weights.clear();
         return spec;
     }
+    if (config.data.split[1] == 0) return std::nullopt;
     DatasetSpec spec = dataset_spec(config, config.data.train, Part::valid, false);
     spec.weights.clear();
-    if (Dataset::empty_part(spec)) return std::nullopt;
     return spec;
 }
 

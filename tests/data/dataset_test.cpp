@@ -71,10 +71,6 @@ TEST(Dataset, SplitBordersAreRoundedHalfToEvenAndAnEmptyPartIsAnError) {
     EXPECT_EQ(size(5, {1, 1}, Part::valid), 3);
     EXPECT_SAYS(message_of([&] { size(10, {969, 30, 1}, Part::valid); }), "validation part");
     EXPECT_SAYS(message_of([&] { size(10, {1, 0, 0}, Part::valid); }), "validation part");
-    DatasetSpec spec{.paths = {temp / "10.tok"}, .weights = {}, .split = {1, 0, 0}, .part = Part::valid, .seq_len = 4, .shuffle = true, .seed = 0};
-    EXPECT_TRUE(Dataset::empty_part(spec));
-    spec.part = Part::train;
-    EXPECT_FALSE(Dataset::empty_part(spec));
     EXPECT_SAYS(message_of([&] { size(10, {-1, 2}, Part::train); }), "-1");
     EXPECT_SAYS(message_of([&] { size(10, {0, 0}, Part::train); }), "all 0");
     EXPECT_SAYS(message_of([&] { size(10, {1, 1, 1, 1}, Part::train); }), "4 numbers");

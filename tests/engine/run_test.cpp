@@ -186,6 +186,19 @@ TEST_F(RunTest, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
     EXPECT_EQ(run.progress.steps, 1);
 }
 
+// Asked for, and then never done: an evaluation that has no sample must not be passed over in silence.
+TEST_F(RunTest, AValidationPartTooSmallForASampleIsRefused) {
+    Config c = config("sliver");
+    c.data.split = {0.999, 0.001, 0};
+    try {
+        keel::Run run(c);
+        FAIL();
+    } catch (const Error& e) {
+        EXPECT_NE(std::strstr(e.what(), "the validation part of "), nullptr) << e.what();
+        EXPECT_NE(std::strstr(e.what(), "is empty"), nullptr) << e.what();
+    }
+}
+
 TEST_F(RunTest, TokensOfAnotherVocabularyAreRefused) {
     test::write_token_file(dir.path() / "large.tok", 90, 400, 3);
     Config c = config("vocab");
