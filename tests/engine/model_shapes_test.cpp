@@ -98,7 +98,8 @@ TEST_P(ModelShapes, AreAsTrueAsANaiveEvaluation) {
     ReferenceModel<double, double> reference(m, weights, shape.z_loss);
     const Pass truth = reference_pass(reference, r);
     std::vector<PassError> errors;
-    for (const std::size_t first_term : {0u, 5u, 11u})
+    // A rounding error is a draw: of one token's few sums one order of terms may be lucky, of five hardly all.
+    for (const std::size_t first_term : {0u, 3u, 5u, 7u, 11u})
         errors.push_back(error(naive_pass(m, dtype, weights, r, first_term, shape.z_loss), truth, m.vocab));
     const PassError naive = largest(errors);
     const PassError keel =
