@@ -105,8 +105,9 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
     float* const k_rows = shrink + tile_rows;  // [key_block][wide]
     float* const v_rows = k_rows + key_block * wide;
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
+    Tile tile_of[most_tiles];
     for (std::int64_t t = 0; t < count; ++t) {
-        const Tile tile(list, args.lo, first + t);
+        const Tile& tile = tile_of[t] = Tile(list, args.lo, first + t);
         begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
     }
     std::fill(max, sum, -std::numeric_limits<float>::infinity());
@@ -125,7 +126,7 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
         }
         Span copied;
         for (std::int64_t t = 0; t < count; ++t) {
-            const Tile tile(list, args.lo, first + t);
+            const Tile& tile = tile_of[t];
             const std::int64_t key = std::max(block_begin, tile.begin), keys = std::min(block_end, tile.end) - key;
             if (keys <= 0) continue;
             const bool fresh = block <= tile.begin, complete = block + key_block >= tile.end;

@@ -107,6 +107,7 @@ struct Tile {
     std::int64_t begin, end, all_begin, all_end;  // keys that some row sees, keys that every row sees
     alignas(64) std::int32_t lo[tile_rows], hi[tile_rows];
 
+    Tile() = default;
     Tile(const Rows& list, const View<const std::int32_t>& lo_of, std::int64_t index) {
         first = index * tile_rows;
         rows = std::min(tile_rows, list.count() - first);
