@@ -1,6 +1,4 @@
 // The writing half of ckpt/model_folder.h.
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -41,8 +39,7 @@ public:
         const fs::path parent = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
         fs::create_directories(parent, error);
         if (error) fail("cannot make folder ", parent.string(), ": ", error.message());
-        path_ = parent / concat(".", target_.filename().string(), ".tmp-", ::getpid());
-        fs::remove_all(path_, error);
+        path_ = temporary_beside(target_);
         if (!fs::create_directory(path_, error)) fail("cannot make folder ", path_.string(), ": ", error.message());
     }
     ~TemporaryFolder() {

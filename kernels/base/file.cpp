@@ -1,15 +1,18 @@
 #include "kernels/base/file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/error.h"
 
@@ -23,13 +26,32 @@ std::filesystem::path directory_of(const std::filesystem::path& path) {
     return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-// A hidden name in the same directory: rename is atomic only within one file system.
-std::filesystem::path temporary_name(const std::filesystem::path& path) {
-    static std::atomic<unsigned> counter{0};
-    return directory_of(path) / concat(".", path.filename().string(), ".tmp-", ::getpid(), "-", counter.fetch_add(1));
+std::atomic<unsigned> temporaries{0};  // of this process so far
+
+// Whether "PID-N", the end of a temporary name, was given by a process that is gone. A killed one may have had the number
+// that is ours now, as the first process of a container always does: then N is one we have not come to.
+bool is_leftover(std::string_view end) {
+    pid_t owner = 0;
+    unsigned count = 0;
+    const auto pid = std::from_chars(end.data(), end.data() + end.size(), owner);
+    if (pid.ec != std::errc() || owner <= 0 || pid.ptr == end.data() + end.size() || *pid.ptr != '-') return false;
+    const auto number = std::from_chars(pid.ptr + 1, end.data() + end.size(), count);
+    if (number.ec != std::errc() || number.ptr != end.data() + end.size()) return false;
+    return owner == ::getpid() ? count >= temporaries.load() : ::kill(owner, 0) != 0 && errno == ESRCH;
 }
 
 }  // namespace
+
+std::filesystem::path temporary_beside(const std::filesystem::path& path) {
+    const std::string prefix = concat(".", path.filename().string(), ".tmp-");
+    std::error_code ignored;
+    std::vector<std::filesystem::path> leftovers;
+    for (std::filesystem::directory_iterator entry(directory_of(path), ignored), end; entry != end; entry.increment(ignored))
+        if (const std::string name = entry->path().filename().string(); name.starts_with(prefix))
+            if (is_leftover(std::string_view(name).substr(prefix.size()))) leftovers.push_back(entry->path());
+    for (const auto& leftover : leftovers) std::filesystem::remove_all(leftover, ignored);
+    return directory_of(path) / concat(prefix, ::getpid(), "-", temporaries.fetch_add(1));
+}
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
     fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not keep us waiting for its writer
@@ -153,7 +175,7 @@ void OutputFile::leave_direct_mode() {
     direct_ = false;
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), out_(temporary_name(path_)) {}
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), out_(temporary_beside(path_)) {}
 
 AtomicFile::~AtomicFile() {
     std::error_code ignored;

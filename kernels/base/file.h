@@ -92,6 +92,10 @@ private:
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 std::string read_file(const std::filesystem::path& path);
 
+// A hidden name beside `path`, for what is to be renamed to it: rename is atomic only within one file system. What processes
+// that were killed left under such names of `path` is removed, so that trying again does not fill the disk.
+std::filesystem::path temporary_beside(const std::filesystem::path& path);
+
 // Makes a rename or a new name inside `directory` survive a power cut.
 void sync_directory(const std::filesystem::path& directory);
 

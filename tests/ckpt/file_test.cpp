@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kernels/base/mapped_file.h"
 #include "tests/ckpt/support.h"
@@ -80,6 +82,27 @@ TEST(AtomicFile, ReplacesOnCommitOnlyAndLeavesNothingElse) {
     write_file_atomically(folder / "f", "new");
     EXPECT_EQ(read_file(folder / "f"), "new");
     EXPECT_EQ(entries(folder.path()), 1u);
+}
+
+TEST(AtomicFile, RemovesWhatKilledProcessesLeftOfTheSameFileAndNothingElse) {
+    const TempFolder folder;
+    const pid_t gone = ::fork();  // a number that was a process and is none
+    if (gone == 0) ::_exit(0);
+    ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+    write_bytes(folder / concat(".f.tmp-", gone, "-0"), "left");
+    fs::create_directories(folder / concat(".f.tmp-", gone, "-7") / "deep");
+    // Killed under the number that is ours now, as the first process of a container is.
+    write_bytes(folder / concat(".f.tmp-", ::getpid(), "-123456789"), "left");
+    const std::vector<std::string> others{concat(".g.tmp-", gone, "-0"), concat(".f.tmp-", ::getppid(), "-0"), ".f.tmp-",
+                                          ".f.tmp-x-0", concat(".f.tmp-", gone, "-0.txt")};
+    for (const std::string& other : others) write_bytes(folder / other, "kept");
+    AtomicFile first(folder / "f");
+    AtomicFile second(folder / "f");  // one at work in this process is no leftover
+    first.write("first"), second.write("second");
+    first.commit(), second.commit();
+    EXPECT_EQ(read_file(folder / "f"), "second");
+    for (const std::string& other : others) EXPECT_TRUE(fs::exists(folder / other)) << other;
+    EXPECT_EQ(entries(folder.path()), 1 + others.size());
 }
 
 TEST(AtomicFile, AFullDiskIsNamedAndTheOldFileStays) {
