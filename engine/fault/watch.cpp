@@ -27,7 +27,11 @@ Watch::Watch(Group& group) : group_(group) {
     struct sigaction action = {};
     action.sa_handler = on_signal;
     action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;  // the second signal finds the default again
-    for (std::size_t i = 0; i < watched.size(); ++i) sigaction(watched[i], &action, &before[i]);
+    for (std::size_t i = 0; i < watched.size(); ++i) {
+        sigaction(watched[i], nullptr, &before[i]);
+        // nohup ignores the end of the terminal, and then that is no wish to stop.
+        if (watched[i] != SIGHUP || before[i].sa_handler != SIG_IGN) sigaction(watched[i], &action, nullptr);
+    }
 }
 
 Watch::~Watch() {

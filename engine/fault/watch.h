@@ -1,7 +1,8 @@
 // engine/fault/watch.h: whether to go on, decided by all ranks together after each step.
 //
 // Asked to stop: SIGINT, SIGTERM or SIGHUP to any rank. Stopping implies saving; the caller saves, then leaves. A second
-// signal of the same kind ends the process at once, as it would have without keel: for somebody who will not wait.
+// signal of the same kind ends the process at once, as it would have without keel: for somebody who will not wait. A SIGHUP
+// that was ignored when keel started stays ignored: that is what nohup is for.
 #pragma once
 
 #include "comm/group.h"
