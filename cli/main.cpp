@@ -100,6 +100,7 @@ int main(int argc, char** argv) {
     occupy_standard_descriptors();
     keel::require_cpu();
     std::signal(SIGPIPE, SIG_IGN);  // a broken pipe is a failed write, not a killed run
+    std::signal(SIGXFSZ, SIG_IGN);  // nor is a file past `ulimit -f`
     try {
         return finish(run(argc, argv));
     } catch (const keel::Error& error) {

@@ -169,3 +169,19 @@ TEST(Cli, ATokenizerCannotTakeThePlaceOfAFile) {
     EXPECT_EQ(got.err, "keel: error: cannot make folder " + path + ": Not a directory; --out is a folder, or a name that ends in .json\n");
     EXPECT_EQ(read_all(path), "text text text");
 }
+
+// The system would kill whoever writes past `ulimit -f`, without a word and with its temporary file left behind.
+TEST(Cli, AFilePastTheLimitOfItsSizeIsAnErrorWithItsNumbers) {
+    const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / ("keel_limit_" + std::to_string(getpid()));
+    std::filesystem::create_directories(dir);
+    std::ofstream(dir / "a.txt") << "one two two three three three\n";
+    const int status = std::system(("ulimit -f 1 && \"" KEEL_BINARY "\" tokenizer train --vocab 260 --out '" + (dir / "tok").string() +
+                                    "' '" + (dir / "a.txt").string() + "' >/dev/null 2>'" + (dir / "said").string() + "'").c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1);
+    const std::string said = read_all(dir / "said");
+    EXPECT_TRUE(said.starts_with("keel: error: cannot write ")) << said;
+    EXPECT_NE(said.find("File too large"), std::string::npos) << said;
+    for (const auto& entry : std::filesystem::directory_iterator(dir / "tok"))
+        EXPECT_EQ(entry.path().filename(), "tokenizer_config.json");
+    std::filesystem::remove_all(dir);
+}
