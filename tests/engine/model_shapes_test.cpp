@@ -109,11 +109,13 @@ TEST_P(ModelShapes, AreAsTrueAsANaiveEvaluation) {
     EXPECT_LE(keel.token_loss, twice * naive.token_loss);
     EXPECT_LE(keel.loss, twice * naive.token_loss);
     // Where every query sees one key, gradients of q and k are a difference of equal numbers. What is left of it is
-    // rounding, at most one unit of the whole gradient.
+    // rounding, at most one unit of the whole gradient: all there is in what sees nothing else, and a part of what lies
+    // before. The naive evaluation takes both numbers from one sum and may have none of it.
     const double unit = dtype == "f32" ? 0x1p-24 : 0x1p-8;
+    const bool alone = std::ranges::all_of(shape.rows, [](const auto& row) { return row == std::remove_cvref_t<decltype(row)>{1}; });
     for (const auto& [name, value] : keel.grads) {
         const bool nothing = std::ranges::all_of(truth.grads.at(name), [](double x) { return x == 0; });
-        EXPECT_LE(value, nothing ? unit : twice * naive.grads.at(name)) << name;
+        EXPECT_LE(value, nothing ? unit : twice * naive.grads.at(name) + (alone ? unit : 0)) << name;
     }
 }
 
