@@ -59,7 +59,7 @@ struct Plan {
         packed_columns = std::min(wide, shared / deep / l.panel * l.panel);
         packed_blocks = blocks.count();
         if (packed_columns < std::min(wide, 2 * l.tile_columns)) {
-            packed_columns = std::min(wide, 4 * l.tile_columns);
+            packed_columns = std::min({wide, 4 * l.tile_columns, shared / block / l.panel * l.panel});
             packed_blocks = std::max<std::int64_t>(1, shared / (packed_columns * block));
         }
         const std::int64_t width = packing == Packing::b ? packed_columns : wide;

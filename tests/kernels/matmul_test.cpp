@@ -1,6 +1,8 @@
 // The CPU product against a double reference, on shapes that end inside every kind of tile, with poison around
 // everything.
 #include "kernels/matmul.h"
+#include "kernels/matmul_amx.h"
+#include "kernels/matmul_float.h"
 
 #include <gtest/gtest.h>
 
@@ -221,8 +223,10 @@ template <class T, class C>
 void check_bits_by_shared_workspace() {
     Stream roomy(2), tight(2, Stream::default_workspace_bytes, matmul_workspace_bytes);
     for (const bool accumulate : {false, true}) {
-        const Case<T, C> c({131, 600, 2500}, forms[1], accumulate, true);
-        EXPECT_TRUE(c.run(roomy).same_bits(c.run(tight))) << c.text();
+        // The second: wide, and blocks of k as long as they get, so that the usual piece of B would not fit the tight one.
+        for (const Case<T, C>& c : {Case<T, C>({131, 600, 2500}, forms[1], accumulate, true),
+                                    Case<T, C>({131, 2100, 576}, forms[1], accumulate, true)})
+            EXPECT_TRUE(c.run(roomy).same_bits(c.run(tight))) << c.text();
     }
 }
 
@@ -230,6 +234,32 @@ TEST(Matmul, BitsDoNotDependOnHowMuchIsPackedAtOnce) {
     check_bits_by_shared_workspace<float, float>();
     check_bits_by_shared_workspace<bf16, float>();
     check_bits_by_shared_workspace<bf16, bf16>();
+}
+
+// What is packed at once fits the shared workspace, down to the smallest that matmul takes, and to the half of it that is left
+// where a bf16 result is summed in pieces. Past its end would lie somebody else's memory, and no result might show it.
+TEST(Matmul, APackedPieceNeverPassesTheSharedWorkspace) {
+    const auto check = [](const gemm::Limits& limits, std::int64_t element_bytes) {
+        for (const std::int64_t part : {1, 2})
+            for (const std::int64_t n : {1, 33, 600, 1000, 1024, 2100, 20000})
+                for (const std::int64_t k : {1, 288, 500, 576, 577, 1024, 2500, 50000}) {
+                    const std::int64_t shared = matmul_workspace_bytes / element_bytes / part;
+                    const gemm::Plan plan(500, n, k, shared, limits);
+                    ASSERT_EQ(plan.packing, gemm::Packing::b);
+                    const gemm::Blocks blocks(k, limits);
+                    std::int64_t deepest = 0;
+                    for (std::int64_t at = 0; at < blocks.count(); at += plan.packed_blocks) {
+                        const std::int64_t end = blocks.begin(std::min(blocks.count(), at + plan.packed_blocks));
+                        deepest = std::max(deepest, gemm::round_up(end - blocks.begin(at), limits.k_unit));
+                    }
+                    EXPECT_GT(plan.packed_columns, 0);
+                    EXPECT_LE(plan.packed_columns * deepest, shared) << n << " columns of " << k;
+                }
+    };
+    check(gemm::float_limits, 4);
+#if KEEL_AMX
+    check(gemm::amx_limits, 2);
+#endif
 }
 
 TEST(Matmul, RowsAPowerOfTwoApartAreTheProductToo) {
