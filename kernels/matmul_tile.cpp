@@ -13,7 +13,7 @@ template <int rows, int vectors>
     const auto each = [&](auto value) {
 #pragma GCC unroll 14
         for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 3
             for (int v = 0; v < vectors; ++v) simd::store(p.c + r * p.c_stride + v * lanes, value(r, v));
     };
     const auto c = [&](int r, int v) { return simd::load(p.c + r * p.c_stride + v * lanes); };
@@ -37,13 +37,13 @@ void kernel(const Product& p) {
     const std::int64_t a_stride = p.a_stride, b_stride = p.b_stride;
     const auto step = [&] {
         Float y[vectors];
-#pragma GCC unroll 2
+#pragma GCC unroll 3
         for (int v = 0; v < vectors; ++v) y[v] = simd::load(b + v * lanes);
 #pragma GCC unroll 14
         for (int r = 0; r < rows; ++r) {
             const Float x =
                 simd::set(order == Order::rows ? a[order == Order::rows ? r / 3 : 0][(r % 3) * a_stride] : a[0][r]);
-#pragma GCC unroll 2
+#pragma GCC unroll 3
             for (int v = 0; v < vectors; ++v) sum[r][v] += x * y[v];
         }
         b += b_stride;
@@ -85,10 +85,20 @@ constexpr std::array<Kernels, sizeof...(row)> table(std::integer_sequence<int, r
 constexpr auto by_rows = table<Order::rows>(std::make_integer_sequence<int, max_rows>{});
 constexpr auto by_columns = table<Order::columns>(std::make_integer_sequence<int, max_rows>{});
 
+template <Order order, int... row>
+constexpr std::array<void (*)(const Product&), sizeof...(row)> table_of_three(std::integer_sequence<int, row...>) {
+    return {kernel<row + 1, 3, order>...};
+}
+constexpr auto three_by_rows = table_of_three<Order::rows>(std::make_integer_sequence<int, max_rows_of_three>{});
+constexpr auto three_by_columns = table_of_three<Order::columns>(std::make_integer_sequence<int, max_rows_of_three>{});
+
 }  // namespace
 
 Kernels kernels(Order order, std::int64_t rows) {
     return (order == Order::rows ? by_rows : by_columns)[static_cast<std::size_t>(rows - 1)];
+}
+void (*kernel_of_three(Order order, std::int64_t rows))(const Product&) {
+    return (order == Order::rows ? three_by_rows : three_by_columns)[static_cast<std::size_t>(rows - 1)];
 }
 
 }  // namespace keel::tile

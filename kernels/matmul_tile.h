@@ -1,4 +1,4 @@
-// kernels/matmul_tile.h: the register-blocked heart of every CPU product in float, C = A B on up to 14 x 2 vectors.
+// kernels/matmul_tile.h: the register-blocked heart of every CPU product in float, C = A B on 14 x 2 or 9 x 3 vectors.
 //
 // C is a tile of `rows` rows by one or two vectors; each of its elements is one chain of fused multiply-adds over k,
 // started from zero, whatever the shape of the tile. A is read an element at a time and spread over the lanes, so it
@@ -13,10 +13,11 @@
 namespace keel::tile {
 
 // Accumulators, two vectors of B and one spread element of A fill the registers: 14 * 2 + 3 of 32, or 6 * 2 + 3 of 16.
+// Three vectors at a time suit a C of three: 9 * 3 + 4 of 32, or 4 * 3 + 4 of 16.
 #if defined(__AVX512F__)
-constexpr int max_rows = 14;
+constexpr int max_rows = 14, max_rows_of_three = 9;
 #else
-constexpr int max_rows = 6;
+constexpr int max_rows = 6, max_rows_of_three = 4;
 #endif
 constexpr int lanes = simd::width;
 constexpr int panel = 2 * lanes;  // columns of a full tile
@@ -52,6 +53,8 @@ struct Kernels {
     void (*wide)(const Product&);
 };
 Kernels kernels(Order order, std::int64_t rows);
+// By three vectors, which must lie side by side; at most max_rows_of_three rows.
+void (*kernel_of_three(Order order, std::int64_t rows))(const Product&);
 
 // The pieces in which `rows` rows are worked: even, none longer than `most`.
 struct Cut {
@@ -64,13 +67,19 @@ struct Cut {
 // C [rows, columns] for any number of rows; columns is a multiple of `lanes`. before() is called before every tile.
 template <class Before>
 void product(Order order, std::int64_t rows, std::int64_t columns, const Product& args, Before before) {
-    const Cut cut(rows, max_rows);
+    const bool three = columns == 3 * lanes && args.b_panel == panel;
+    const Cut cut(rows, three ? max_rows_of_three : max_rows);
     for (std::int64_t i = 0; i < cut.pieces; ++i) {
         const std::int64_t row = cut.begin(i);
-        const Kernels kernel = kernels(order, cut.size(i));
         Product p = args;
         p.a += order == Order::rows ? row * args.a_stride : row;
         p.c += row * args.c_stride;
+        if (three) {
+            before();
+            kernel_of_three(order, cut.size(i))(p);
+            continue;
+        }
+        const Kernels kernel = kernels(order, cut.size(i));
         for (std::int64_t column = 0; column < columns; column += panel) {
             before();
             (column + panel <= columns ? kernel.wide : kernel.narrow)(p);
