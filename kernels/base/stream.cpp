@@ -85,7 +85,7 @@ struct Stream::Crew {
 
 Stream::Stream(int threads, std::int64_t workspace_bytes, std::int64_t shared_bytes) : crew_(std::make_unique<Crew>()) {
     if (threads < 0 || threads > max_threads)
-        fail("Stream: ", threads, " threads; give 1 to ", max_threads, ", or 0 for every processor");
+        fail_usage("Stream: ", threads, " threads; give 1 to ", max_threads, ", or 0 for every processor");
     crew_->threads = threads ? threads : available_cpus();
     crew_->workspace_bytes = ceil_div(std::max<std::int64_t>(workspace_bytes, 64), 64) * 64;
     crew_->shared_bytes = ceil_div(std::max<std::int64_t>(shared_bytes, 64), 64) * 64;

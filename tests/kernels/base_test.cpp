@@ -67,6 +67,7 @@ TEST(Stream, RefusesMoreThreadsThanAnyMachineStarts) {
             FAIL();
         } catch (const Error& e) {
             EXPECT_EQ(std::string(e.what()), concat("Stream: ", threads, " threads; give 1 to 1024, or 0 for every processor"));
+            EXPECT_EQ(e.code(), ExitCode::usage);  // a number of threads comes from a flag
         }
     }
 }
