@@ -28,6 +28,7 @@ struct EvalOptions {
 };
 
 void run_eval(const EvalOptions& o) {
+    if (o.seq_len < 0) fail_usage("--seq-len is ", o.seq_len, "; give a positive number, or 0 for the model's own");
     const ModelSource source = open_model(o.model);
     Config config = source.config;
     if (o.seq_len > 0) config.data.seq_len = o.seq_len;

@@ -73,12 +73,21 @@ void add_commands(CLI::App& app) {
     keel::add_bench(app);
 }
 
+// What must be given is a name of something (or a number), and "$UNSET" in a script gives the empty one.
+void refuse_empty_values(CLI::App& app) {
+    for (CLI::Option* option : app.get_options())
+        if (option->get_required())
+            option->check([](const std::string& value) { return std::string(value.empty() ? "it is empty" : ""); });
+    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
+}
+
 int run(int argc, char** argv) {
     CLI::App app(about, "keel");
     app.set_version_flag("--version", version_text(), "print the version, what it was built for and its Unicode tables");
     app.require_subcommand(1);
     app.get_formatter()->column_width(44);
     add_commands(app);
+    refuse_empty_values(app);
     if (argc <= 1) {
         std::fputs(app.help().c_str(), stderr);
         return static_cast<int>(keel::ExitCode::usage);

@@ -39,6 +39,12 @@ ModelSource open_folder_source(const fs::path& path) {
 }  // namespace
 
 ModelSource open_model(const fs::path& path) {
+    if (std::error_code none; fs::exists(path, none) && !fs::is_directory(path, none)) {
+        const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+        const bool inside = is_checkpoint(parent) || fs::exists(parent / "config.json", none);
+        fail(path.string(), " is a file; ", inside ? "did you mean its folder, " + parent.string() + "?"
+                                                   : "give the folder of a run, a checkpoint or a model");
+    }
     if (is_checkpoint(path)) return open_checkpoint_source(open_checkpoint(path));
     if (fs::exists(path / "config.json")) return open_folder_source(path);
     const auto warn = [](const std::string& text) { std::fprintf(stderr, "keel: warning: %s\n", text.c_str()); };

@@ -66,6 +66,30 @@ TEST(Cli, MissingValuesAndRequiredOptionsAreExplained) {
     expect_usage_error("train", "--model.hidden is 0; give a size of at least 1, or a --model.preset");
 }
 
+TEST(Cli, AnEmptyNameIsAMistakeWhereOneMustBeGiven) {
+    expect_usage_error("inspect ''", "path: it is empty; see `keel inspect --help`");
+    expect_usage_error("convert '' x", "from: it is empty; see `keel convert --help`");
+    expect_usage_error("convert x ''", "to: it is empty; see `keel convert --help`");
+    expect_usage_error("tokenize --tokenizer t --out '' x", "--out: it is empty; see `keel tokenize --help`");
+    expect_usage_error("eval m --data ''", "--data: it is empty; see `keel eval --help`");
+}
+
+TEST(Cli, AFileInThePlaceOfAModelIsToldWithTheFolderItLiesIn) {
+    const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / ("keel_model_" + std::to_string(getpid()));
+    std::filesystem::create_directories(dir / "model");
+    std::ofstream(dir / "model" / "config.json") << "{}";
+    std::ofstream(dir / "model" / "model.safetensors") << "x";
+    std::ofstream(dir / "book.txt") << "x";
+    const std::string file = (dir / "model" / "model.safetensors").string(), folder = (dir / "model").string();
+    EXPECT_EQ(keel("generate '" + file + "'").err, "keel: error: " + file + " is a file; did you mean its folder, " + folder + "?\n");
+    const std::string text = (dir / "book.txt").string();
+    const Outcome got = keel("eval '" + text + "' --data x");
+    EXPECT_EQ(got.code, 1);
+    EXPECT_EQ(got.err, "keel: error: " + text + " is a file; give the folder of a run, a checkpoint or a model\n");
+    expect_usage_error("eval x --data y --seq-len -1", "--seq-len is -1; give a positive number, or 0 for the model's own");
+    std::filesystem::remove_all(dir);
+}
+
 TEST(Cli, MistakesInAConfigurationFileAreToldWithTheirPlace) {
     const std::string path = (std::filesystem::path(testing::TempDir()) / "with space.toml").string();
     std::ofstream(path) << "[model]\npreset = \"tiny\"\nlayer = 3\n";
