@@ -23,8 +23,6 @@ using gemm::step_elements;
 using simd::Uint;
 constexpr std::int64_t key_group = 32, group_elements = gemm::step_elements;  // 32 keys by 32 rows, as two tiles
 static_assert(tile_rows == 32 && lanes == 16);
-// Forward's blocks are half as long as in float: keys, values, scores and a tile's own rows fill the nearest cache.
-constexpr std::int64_t amx_key_block = key_block / 2;
 
 // Carves typed pieces out of a workspace, 64-byte aligned.
 class Carver {
@@ -148,7 +146,7 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
 
 constexpr std::int64_t amx_forward_bytes(std::int64_t head_dim) {
     const std::int64_t deep = round_up(head_dim, 32);
-    return most_tiles * tile_rows * (deep * 6 + 8) + amx_key_block * (tile_rows * 6 + deep * 6) +
+    return most_tiles * tile_rows * (deep * 6 + 8) + key_block * (tile_rows * 6 + deep * 6) +
            tile_rows * (deep * 2 + 4) + 16 * 64;
 }
 
@@ -161,11 +159,11 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
     float* const y = carve.take<float>(most_tiles * tile_rows * deep);  // [tile][deep][tile_rows]
     float* const max = carve.take<float>(most_tiles * tile_rows);
     float* const sum = carve.take<float>(most_tiles * tile_rows);
-    float* const s = carve.take<float>(amx_key_block * tile_rows);
-    bf16* const p = carve.take<bf16>(amx_key_block * tile_rows);  // pairs of keys
-    bf16* const k = carve.take<bf16>(amx_key_block * deep);       // [amx_key_block][deep]
-    bf16* const v = carve.take<bf16>(amx_key_block * deep);
-    bf16* const v_tiles = carve.take<bf16>(amx_key_block * deep);  // [deep / 32][key groups], dims are rows
+    float* const s = carve.take<float>(key_block * tile_rows);
+    bf16* const p = carve.take<bf16>(key_block * tile_rows);  // pairs of keys
+    bf16* const k = carve.take<bf16>(key_block * deep);       // [key_block][deep]
+    bf16* const v = carve.take<bf16>(key_block * deep);
+    bf16* const v_tiles = carve.take<bf16>(key_block * deep);  // [deep / 32][key groups], dims are rows
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
     float* const shrink = carve.take<float>(tile_rows);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
@@ -178,16 +176,16 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
     std::fill(sum, sum + most_tiles * tile_rows, 0.0f);
     const float factor = args.scale * log2_e;
     std::int64_t asked = begin;  // keys
-    for (std::int64_t block = begin / amx_key_block * amx_key_block; block < end; block += amx_key_block) {
+    for (std::int64_t block = begin / key_block * key_block; block < end; block += key_block) {
         const std::int64_t have_begin = std::max(block, begin) - block,
-                           have_end = std::min(block + amx_key_block, end) - block;
+                           have_end = std::min(block + key_block, end) - block;
         Span copied;  // groups of keys
         for (std::int64_t t = 0; t < count; ++t) {
             const Tile& tile = tile_of[t];
-            if (tile.begin >= block + amx_key_block || tile.end <= block) continue;
-            const bool fresh = block <= tile.begin, complete = block + amx_key_block >= tile.end;
+            if (tile.begin >= block + key_block || tile.end <= block) continue;
+            const bool fresh = block <= tile.begin, complete = block + key_block >= tile.end;
             const std::int64_t g0 = (std::max(block, tile.begin) - block) / key_group;
-            const std::int64_t g1 = (std::min(block + amx_key_block, tile.end) - block + key_group - 1) / key_group;
+            const std::int64_t g1 = (std::min(block + key_block, tile.end) - block + key_group - 1) / key_group;
             const std::int64_t key = block + g0 * key_group, keys = (g1 - g0) * key_group;
             copied.reach(g0, g1, [&](std::int64_t from, std::int64_t to) {
                 const auto copy = [&](const View<const bf16>& x, bf16* out) {
@@ -199,7 +197,7 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
                 copy(args.v, v);
                 for (std::int64_t d = 0; d < deep; d += 32)
                     gemm::amx_pack::sliver_of_a({v, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
-                                                v_tiles + d * amx_key_block + from * group_elements);
+                                                v_tiles + d * key_block + from * group_elements);
             });
             bf16* const tile_q = q + t * tile_rows * deep;
             float* const tile_y = y + t * tile_rows * deep;
@@ -214,7 +212,7 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
             Ahead ahead;
             if (fresh && t + 1 < count) list.ahead(ahead, args.q, first + t + 1);
             asked = std::max(asked, std::min(key + keys, end));
-            const std::int64_t soon = std::min(asked + tile_rows, std::min(end, key + keys + amx_key_block));
+            const std::int64_t soon = std::min(asked + tile_rows, std::min(end, key + keys + key_block));
             ahead.add(args.k, asked, soon, column, head_dim);
             ahead.add(args.v, asked, soon, column, head_dim);
             asked = std::max(asked, soon);
@@ -229,7 +227,7 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
                 for (std::int64_t i = 0; i < 2 * deep; ++i)
                     simd::store(tile_y + i * lanes, simd::load(tile_y + i * lanes) * less[i % 2]);
             for (std::int64_t d = 0; d < deep; d += 32)
-                (fresh ? block_product : add_product)(tiles_at(v_tiles + d * amx_key_block + g0 * group_elements), p,
+                (fresh ? block_product : add_product)(tiles_at(v_tiles + d * key_block + g0 * group_elements), p,
                                                       g1 - g0, tile_y + d * tile_rows);
             if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum);
         }

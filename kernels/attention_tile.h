@@ -22,7 +22,7 @@ using simd::Float;
 using simd::Int;
 constexpr int lanes = simd::width;
 constexpr std::int64_t tile_rows = 32;
-constexpr std::int64_t key_block = 128;
+constexpr std::int64_t key_block = 64;  // keys, values, scores and a tile's own rows fill the nearest cache
 constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -112,15 +112,20 @@ struct Tile {
         first = index * tile_rows;
         rows = std::min(tile_rows, list.count() - first);
         columns = round_up(rows, lanes);
-        begin = std::numeric_limits<std::int64_t>::max();
-        all_begin = 0;
-        for (std::int64_t i = 0; i < tile_rows; ++i) {
-            const bool used = i < rows;
-            lo[i] = used ? lo_of[list.token(first + i)] : std::numeric_limits<std::int32_t>::max();
-            hi[i] = used ? static_cast<std::int32_t>(list.last_key(first + i)) : -1;
-            if (used) begin = std::min<std::int64_t>(begin, lo[i]);
-            if (used) all_begin = std::max<std::int64_t>(all_begin, lo[i]);
+        for (std::int64_t i = 0; i < tile_rows; ++i) lo[i] = std::numeric_limits<std::int32_t>::max(), hi[i] = -1;
+        if (list.group == 1) {  // the same, in vectors
+            const std::int32_t at = static_cast<std::int32_t>(list.query_offset + first), used = static_cast<int>(rows);
+            for (std::int32_t i = 0; i < used; ++i) lo[i] = lo_of.data()[first + i], hi[i] = at + i;
+        } else {
+            for (std::int64_t i = 0; i < rows; ++i) {
+                lo[i] = lo_of[list.token(first + i)];
+                hi[i] = static_cast<std::int32_t>(list.last_key(first + i));
+            }
         }
+        std::int32_t least = lo[0], most = lo[0];
+        for (std::int64_t i = 0; i < rows; ++i) least = std::min(least, lo[i]), most = std::max(most, lo[i]);
+        begin = least;
+        all_begin = most;
         end = hi[rows - 1] + 1;
         all_end = hi[0] + 1;
         if (rows < columns) all_begin = all_end = 0;
