@@ -64,7 +64,8 @@ void check_texts(Config& config) {
 
 void check_rope(const ModelSection& m) {
     require_choice("model.rope_scaling", m.rope_scaling, {"none", "linear", "llama3", "yarn"});
-    require_positive("model.rope_base", m.rope_base);
+    if (!(m.rope_base > 1) || !std::isfinite(m.rope_base))
+        fail_usage("--model.rope_base is ", m.rope_base, "; it must be above 1 (10000 is usual)");
     if (m.rope_scaling == "none") {
         if (m.rope_factor != 1)
             fail_usage("--model.rope_factor ", m.rope_factor, " has no effect while --model.rope_scaling is none; ",

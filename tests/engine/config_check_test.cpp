@@ -118,7 +118,8 @@ TEST(ConfigCheck, RefusesImpossibleShapes) {
 TEST(ConfigCheck, RefusesContradictoryRope) {
     EXPECT_REFUSED(c.model.rope_scaling = "lama3",
                    "--model.rope_scaling is \"lama3\"; did you mean llama3? Choices are none, linear, llama3, yarn");
-    EXPECT_REFUSED(c.model.rope_base = 0, "--model.rope_base is 0; it must be greater than 0");
+    EXPECT_REFUSED(c.model.rope_base = 0, "--model.rope_base is 0; it must be above 1 (10000 is usual)");
+    EXPECT_REFUSED(c.model.rope_base = 1, "--model.rope_base is 1; it must be above 1 (10000 is usual)");
     EXPECT_REFUSED(c.model.rope_factor = 8,
                    "--model.rope_factor 8 has no effect while --model.rope_scaling is none; choose linear, llama3 or yarn, "
                    "or leave the factor at 1");
