@@ -87,10 +87,21 @@ void check_data(const Run& run, const Dataset& data) {
 std::optional<CheckpointInfo> checkpoint_to_resume(const Run& run) {
     const std::string& resume = run.config.ckpt.resume;
     if (resume == "none") return std::nullopt;
-    if (resume != "auto") return open_checkpoint(resume);
-    return find_newest_checkpoint(run.checkpoint_root(), [](const std::string& text) {
+    if (resume != "auto") {
+        if (!is_checkpoint(resume))
+            fail_usage("--ckpt.resume is \"", resume, "\"; it must be auto, none or the folder of one complete checkpoint, as in ",
+                       (run.checkpoint_root() / "step-00001000").string());
+        return open_checkpoint(resume);
+    }
+    int damaged = 0;
+    auto newest = find_newest_checkpoint(run.checkpoint_root(), [&](const std::string& text) {
+        ++damaged;
         std::fprintf(stderr, "keel: warning: %s\n", text.c_str());
     });
+    // Beginning again at step 0 in their place would in time delete what may still be mended.
+    if (!newest && damaged > 0)
+        fail("no checkpoint in ", run.checkpoint_root().string(), " is good; mend one, or start anew with --ckpt.resume none");
+    return newest;
 }
 
 void resume(Run& run, const CheckpointInfo& info) {

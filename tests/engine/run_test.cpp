@@ -186,6 +186,32 @@ TEST_F(RunTest, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
     EXPECT_EQ(run.progress.steps, 1);
 }
 
+// Beginning again in silence would lose the run: who has checkpoints wants to go on.
+TEST_F(RunTest, NoGoodCheckpointAmongThoseThereAreIsRefusedUntilAskedToStartAnew) {
+    Config c = config("all damaged");
+    {
+        keel::Run run(c);
+        Curve curve;
+        go(run, curve, 1);
+        save_checkpoint(run);
+    }
+    fs::remove(fs::path(c.run.dir) / "checkpoints" / "step-00000001" / "manifest.json");
+    const auto said = [&] {
+        try {
+            keel::Run run(c);
+            return concat("at step ", run.progress.steps);
+        } catch (const Error& e) {
+            return std::string(e.what());
+        }
+    };
+    EXPECT_EQ(said(), "no checkpoint in " + c.run.dir + "/checkpoints is good; mend one, or start anew with --ckpt.resume none");
+    c.ckpt.resume = c.run.dir;  // the run, and not one of its checkpoints
+    EXPECT_EQ(said(), "--ckpt.resume is \"" + c.run.dir + "\"; it must be auto, none or the folder of one complete checkpoint, as in " +
+                          c.run.dir + "/checkpoints/step-00001000");
+    c.ckpt.resume = "none";
+    EXPECT_EQ(said(), "at step 0");
+}
+
 // Asked for, and then never done: an evaluation that has no sample must not be passed over in silence.
 TEST_F(RunTest, AValidationPartTooSmallForASampleIsRefused) {
     Config c = config("sliver");
