@@ -100,6 +100,17 @@ inline void store_row_of_32(bf16* to, Float low, Float high) {
 #endif
 }
 
+// 32 floats rounded as bf16 rounds, subnormals too: for results.
+inline void store_result(bf16* to, const float* in) {
+    alignas(64) static constexpr std::uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                            23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                            45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    const Uint low = simd::round_bits(simd::load(in)), high = simd::round_bits(simd::load(in + lanes));
+    const __m512i both = _mm512_maskz_permutex2var_epi16(~0u, reinterpret_cast<__m512i>(low), _mm512_load_si512(upper),
+                                                         reinterpret_cast<__m512i>(high));
+    std::memcpy(to, &both, sizeof both);
+}
+
 // As soften() in float, for groups of keys: scores are scaled here, and P goes into `p` as pairs of keys.
 inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys, float factor, const float* s, bf16* p,
                           float* max, float* sum, float* shrink, Ahead& ahead) {
@@ -437,9 +448,16 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
                 std::fill(to + g * key_group * deep, to + (g + 1) * key_group * deep, 0.0f);
     for (std::int64_t i = 0; i < block_size; ++i)
         for (std::int64_t d = 0; d < head_dim; d += 32) {
-            const std::int64_t at = (i / key_group * deep + d) * 32 + i % key_group * 32;
-            store_row(args.dk.row(block_begin + i) + column + d, dk + at, std::min<std::int64_t>(32, head_dim - d));
-            store_row(args.dv.row(block_begin + i) + column + d, dv + at, std::min<std::int64_t>(32, head_dim - d));
+            const std::int64_t at = (i / key_group * deep + d) * 32 + i % key_group * 32, here = head_dim - d;
+            const auto store = [&](const View<bf16>& x, const float* from) {
+                bf16* const to = x.row(block_begin + i) + column + d;
+                if (here >= 32)
+                    store_result(to, from);
+                else
+                    store_row(to, from, here);
+            };
+            store(args.dk, dk + at);
+            store(args.dv, dv + at);
         }
 }
 
