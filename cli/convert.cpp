@@ -10,6 +10,8 @@
 #include "ckpt/model_folder.h"
 #include "ckpt/safetensors.h"
 #include "cli/commands.h"
+#include "engine/memory/memory_left.h"
+#include "engine/memory/plan.h"
 #include "engine/open_model.h"
 #include "engine/state.h"
 #include "kernels/base/file.h"
@@ -47,6 +49,12 @@ void folder_to_checkpoint(const fs::path& from, const fs::path& to, const Conver
     config.model = model_section(shape);
     const Dtype dtype = chosen_dtype(o.dtype, config.model.dtype);
     config.model.dtype = dtype == Dtype::f32 ? "f32" : "bf16";
+
+    const std::int64_t needed = parameter_count(shape) * size_bytes(dtype);
+    if (const auto left = memory_left_bytes(); left && needed > *left)
+        fail((from / "config.json").string(), " describes ", parameter_count(shape), " parameters, which take ", human_bytes(needed),
+             " as ", config.model.dtype, ", and this process may take ", human_bytes(*left),
+             "; convert it where there is more memory", dtype == Dtype::f32 ? ", or with --dtype bf16" : "");
 
     std::vector<std::vector<std::byte>> memory;
     std::vector<NamedTensor> params;

@@ -77,6 +77,23 @@ TEST(Convert, DtypeAndShardLimitChangeTheOutput) {
     EXPECT_EQ(set.find("lm_head.weight")->tensor->dtype, StoredDtype::F32);
 }
 
+// Memory is granted before it is there, and who then fills it is killed by the system without a word.
+TEST(Convert, AModelLargerThanTheMemoryIsRefusedBeforeItIsRead) {
+    const TempFolder folder;
+    fs::copy(goldens / "llama", folder / "large");
+    std::string config = read_file(folder / "large/config.json");
+    for (const std::string key : {"\"intermediate_size\": ", "\"num_hidden_layers\": "}) {
+        const auto value = config.find(key) + key.size();
+        config.replace(value, config.find_first_not_of("0123456789", value) - value, key[1] == 'i' ? "1048576" : "16384");
+    }
+    write_file_atomically(folder / "large/config.json", config);
+    const Outcome got = keel({"convert", folder / "large", folder / "out"});
+    EXPECT_EQ(got.code, 1);
+    EXPECT_NE(got.err.find("large/config.json describes "), std::string::npos) << got.err;
+    EXPECT_NE(got.err.find("; convert it where there is more memory"), std::string::npos) << got.err;
+    EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
 TEST(Convert, UnexpectedTensorsNeedTheirFlag) {
     const TempFolder folder;
     fs::copy(goldens / "qwen2", folder / "m");
