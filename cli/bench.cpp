@@ -16,7 +16,7 @@ namespace {
 
 struct BenchOptions {
     std::vector<std::string> cases{"a", "b", "c"}, dtypes{"f32", "bf16"};
-    std::int64_t threads = 0;
+    int threads = 0;
     int rounds = 7;
     bool ops = false, lengths = false, json = false;
 };
@@ -61,7 +61,7 @@ void run_bench(const BenchOptions& o) {
         if (dtype != "f32" && dtype != "bf16") fail_usage("--dtype is \"" + dtype + "\"; it can be f32 or bf16");
     if (o.rounds < 1) fail_usage("--rounds is ", o.rounds, "; give a positive number");
     for (const auto& name : o.cases) bench::standard_case(name, "f32");
-    Stream stream(static_cast<int>(o.threads));
+    Stream stream(o.threads);
     const bench::Peaks peaks = bench::measure_peaks(stream);
     if (o.json) {
         for (const auto& dtype : o.dtypes)

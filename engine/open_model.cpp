@@ -19,7 +19,7 @@ ModelSource open_checkpoint_source(const CheckpointInfo& info) {
     source.config_json = read_checkpoint_file(info.path, "config.json").value_or("");
     if (auto text = read_checkpoint_file(info.path, "tokenizer.json")) {
         source.tokenizer_json = std::move(*text);
-        source.tokenizer = Tokenizer::parse(source.tokenizer_json, (info.path / "tokenizer.json").string());
+        source.tokenizer = Tokenizer::load(info.path);  // with the special tokens named beside it
     }
     return source;
 }

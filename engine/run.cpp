@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/model_folder.h"
 #include "engine/config_check.h"
 #include "engine/config_io.h"
 #include "engine/evaluate.h"
@@ -38,6 +39,17 @@ void take_shape(Config& config, const ModelSource& source) {
     }
     config.model = taken.model;
     if (config.data.tokenizer.empty() && source.tokenizer) config.data.tokenizer = source.path.string();
+}
+
+// The files that make a tokenizer.json mean what its author meant, to travel with every checkpoint.
+std::vector<ExtraFile> tokenizer_companions(const Config& config) {
+    std::vector<ExtraFile> files;
+    if (config.data.tokenizer.empty()) return files;
+    const fs::path given = config.data.tokenizer, folder = fs::is_directory(given) ? given : given.parent_path();
+    for (const std::string_view name : files_beside_weights())
+        if (name != "tokenizer.json" && name != "config.json" && fs::is_regular_file(folder / name))
+            files.push_back({std::string(name), read_file(folder / name)});
+    return files;
 }
 
 // Fills the vocabulary from the tokenizer and the shape from ckpt.init, then everything else; refuses what cannot be.
@@ -130,6 +142,7 @@ Run::Run(Config asked)
     : config(resolved(std::move(asked))),
       tokenizer(load_tokenizer(config)),
       tokenizer_json(tokenizer ? tokenizer->to_json() : std::string()),
+      companions(tokenizer_companions(config)),
       data(dataset_spec(config, config.data.train, Part::train, config.data.shuffle)),
       schedule(config),
       stream(static_cast<int>(config.run.threads)),
@@ -175,7 +188,7 @@ Run::Run(Config asked)
 void save_checkpoint(Run& run) {
     const Ledger::Scope scope(run.ledger, Phase::checkpoint);
     const auto start = Clock::now();
-    std::vector<ExtraFile> extra;
+    std::vector<ExtraFile> extra = run.companions;
     if (!run.tokenizer_json.empty()) extra.push_back({"tokenizer.json", run.tokenizer_json});
     if (!run.config_json.empty()) extra.push_back({"config.json", run.config_json});
     const fs::path path = save_checkpoint(

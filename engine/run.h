@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "ckpt/checkpoint.h"
 #include "comm/group.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -31,6 +32,7 @@ struct Run {
     Config config;  // resolved
     std::optional<Tokenizer> tokenizer;
     std::string tokenizer_json;
+    std::vector<ExtraFile> companions;  // what lies beside the tokenizer: special tokens, chat template
     std::string config_json;  // of the model folder that the weights came from, if they did
     SoloGroup group;
     Dataset data;

@@ -8,7 +8,7 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 # shellcheck source=cli/setup.sh
 source "$root/cli/setup.sh"
 
-need_packages "${build_packages[@]}"
+need_packages "${build_packages[@]}" zstd
 build "$root" all
 say "Testing"
 ctest --test-dir "$root/build" --output-on-failure -j "$(nproc)" "$@"

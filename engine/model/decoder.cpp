@@ -80,6 +80,8 @@ public:
         if (ids.empty()) fail("decoder: append needs at least one token");
         if (length_ + static_cast<std::int64_t>(ids.size()) > capacity_)
             fail("decoder: ", length_, " + ", ids.size(), " tokens do not fit into a cache of ", capacity_);
+        for (const std::int32_t id : ids)
+            if (id < 0 || id >= m_.vocab) fail("decoder: token ", id, " is not in the vocabulary of ", m_.vocab);
         while (!ids.empty()) {
             const auto n = std::min<std::size_t>(ids.size(), static_cast<std::size_t>(max_tokens_per_call));
             append_piece(ids.first(n), n == ids.size());

@@ -1,7 +1,7 @@
 // engine/model/decoder.h: next-token logits with a KV cache: what `keel generate` runs.
 //
 // Shares the block's launches with training (engine/model/block.h). Keys and values of the tokens seen so far stay in the
-// cache; a call appends up to `max_tokens_per_call` more and returns the logits of the last. One sequence.
+// cache; a call appends any number more (a long one goes through in pieces) and returns the logits of the last. One sequence.
 #pragma once
 
 #include <cstdint>

@@ -138,7 +138,6 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
     reduce_scratch = plan.reserve<std::byte>("reduction scratch", {reduce_scratch_bytes(std::max(params.flat_size, tokens))},
                                              always, Use::temporary);
     total = plan.reserve<double>("total", {1}, always, Use::temporary);
-    nonfinite = plan.reserve<std::int64_t>("nonfinite", {1}, always, Use::temporary);
 }
 
 template struct BlockReserved<float>;

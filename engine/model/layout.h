@@ -60,7 +60,6 @@ template <class T> struct ModelLayout {
     Reserved<float> final_rstd, logits, max, sum, target, loss;
     Reserved<std::byte> head_norm_scratch, reduce_scratch;
     Reserved<double> total;
-    Reserved<std::int64_t> nonfinite;
 };
 
 }  // namespace keel

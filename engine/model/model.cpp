@@ -62,6 +62,7 @@ public:
     const ParamTable& params() const override { return layout_.params; }
     Dtype dtype() const override { return dtype_of<T>(); }
     const MemoryPlan& plan() const override { return plan_; }
+    std::int64_t arena_bytes() const override { return arena_.bytes(); }
 
     void init(std::uint64_t seed) override {
         init_params<T>(stream_, params(), seed, master(), param());

@@ -31,6 +31,7 @@ public:
     virtual const ParamTable& params() const = 0;
     virtual Dtype dtype() const = 0;
     virtual const MemoryPlan& plan() const = 0;
+    virtual std::int64_t arena_bytes() const = 0;  // what was really allocated
 
     // Draws initial weights, clears gradients and moments.
     virtual void init(std::uint64_t seed) = 0;
@@ -38,7 +39,8 @@ public:
     // Begins a step: the next micro-batch starts the gradients anew. (Matrices are then written instead of added to, so
     // only what is summed otherwise is cleared here.)
     virtual void zero_grads() = 0;
-    // Forward and backward of one micro-batch: gradients of the summed loss accumulate. Returns the summed loss.
+    // Forward and backward of one micro-batch: gradients of the summed loss accumulate. Returns the summed loss, with
+    // its z term if there is one.
     virtual double train_micro_batch(const Batch& batch) = 0;
     // Forward only. Returns the summed loss without the z term; token_loss() has the parts until the next call.
     virtual double evaluate(const Batch& batch) = 0;

@@ -97,7 +97,7 @@ TEST(MemoryPlan, EstimateIsTheArenaToTheByte) {
     Stream stream(1);
     const Config config = test::tiny_config("bf16");
     const ModelUse use = training_use(config);
-    EXPECT_EQ(make_model(config, stream, use)->plan().peak_bytes(), plan_model(config, use).peak_bytes());
+    EXPECT_EQ(make_model(config, stream, use)->arena_bytes(), plan_model(config, use).peak_bytes());
 }
 
 // The logits of a whole micro-batch never exist: with more tokens the head's buffers stay the same.
