@@ -1,11 +1,10 @@
-// kernels/attention.h: y_i = sum over k of softmax_k(scale * q_i . k_k) v_k, over the keys lo[i] <= k <= query_offset +
-// i.
+// kernels/attention.h: y_i = sum over k of softmax_k(scale * q_i . k_k) v_k.
+// Query i sees the keys lo[i] <= k <= query_offset + i.
 //
 // One interval per query covers causal attention, packed documents, sliding windows, a batch (its rows are documents),
 // a KV cache and a contiguous context slice (query_offset). Grouped queries: query head h reads kv head
 // h / (heads / kv_heads). Scores never exist as a tokens x tokens matrix: blocks with online softmax.
-// Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation: docs/kernel_math.md,
-// "attention".
+// Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation: docs/kernel_math.md.
 //
 // Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float or bf16; scores, softmax and
 //         sums are float.

@@ -154,7 +154,7 @@ TEST(MemoryLeft, IsTheLeastOfMachineAndEveryControlGroupAbove) {
     EXPECT_EQ(memory_left_bytes(dir.path()), 0);
 }
 
-TEST(Arena, SaysWhatToDoWhenTheMachineIsTooSmall) {
+TEST(Arena, NamesTheFixWhenTheMachineIsTooSmall) {
     MemoryPlan plan;
     plan.moment("now");
     plan.reserve<std::byte>("a petabyte", {std::int64_t(1) << 50}, {0, 0}, Use::saved);
