@@ -70,7 +70,7 @@ def torch_step(case, dtype, compile_model):
             x = self.embed(ids)
             for block in self.blocks:
                 x = block(x, self.cos, self.sin)
-            return F.cross_entropy(self.head(self.norm(x)).float().view(-1, vocab), labels.view(-1))
+            return F.cross_entropy(self.head(self.norm(x)).float().view(-1, vocab), labels.reshape(-1))
 
     torch.manual_seed(1)
     model = Llama()
