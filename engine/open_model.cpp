@@ -36,6 +36,19 @@ ModelSource open_folder_source(const fs::path& path) {
     return source;
 }
 
+// The two structs name their common fields alike (ckpt/model_config.h): one list serves both directions.
+template <class From, class To> void copy_shape(const From& from, To& to) {
+    to.vocab = from.vocab, to.hidden = from.hidden, to.layers = from.layers, to.heads = from.heads;
+    to.kv_heads = from.kv_heads, to.head_dim = from.head_dim, to.ffn = from.ffn, to.norm_eps = from.norm_eps;
+    to.rope_base = from.rope_base, to.rope_scaling = from.rope_scaling, to.rope_factor = from.rope_factor;
+    to.rope_original_max_position = from.rope_original_max_position;
+    to.rope_low_freq_factor = from.rope_low_freq_factor, to.rope_high_freq_factor = from.rope_high_freq_factor;
+    to.rope_beta_fast = from.rope_beta_fast, to.rope_beta_slow = from.rope_beta_slow;
+    to.rope_attention_factor = from.rope_attention_factor;
+    to.tied = from.tied, to.qkv_bias = from.qkv_bias, to.qk_norm = from.qk_norm, to.window = from.window;
+    to.init_std = from.init_std;
+}
+
 }  // namespace
 
 ModelSource open_model(const fs::path& path) {
@@ -62,29 +75,15 @@ void load_params(const ModelSource& source, Model& model) {
 
 ModelSection model_section(const ModelShape& s) {
     ModelSection m;
+    copy_shape(s, m);
     m.dtype = s.dtype == "f32" ? "f32" : "bf16";
-    m.vocab = s.vocab, m.hidden = s.hidden, m.layers = s.layers, m.heads = s.heads, m.kv_heads = s.kv_heads;
-    m.head_dim = s.head_dim, m.ffn = s.ffn, m.norm_eps = s.norm_eps, m.rope_base = s.rope_base;
-    m.rope_scaling = s.rope_scaling, m.rope_factor = s.rope_factor;
-    m.rope_original_max_position = s.rope_original_max_position;
-    m.rope_low_freq_factor = s.rope_low_freq_factor, m.rope_high_freq_factor = s.rope_high_freq_factor;
-    m.rope_beta_fast = s.rope_beta_fast, m.rope_beta_slow = s.rope_beta_slow;
-    m.rope_attention_factor = s.rope_attention_factor;
-    m.tied = s.tied, m.qkv_bias = s.qkv_bias, m.qk_norm = s.qk_norm, m.window = s.window, m.init_std = s.init_std;
     return m;
 }
 
 ModelShape model_shape(const ModelSection& m) {
     ModelShape s;
+    copy_shape(m, s);
     s.dtype = m.dtype;
-    s.vocab = m.vocab, s.hidden = m.hidden, s.layers = m.layers, s.heads = m.heads, s.kv_heads = m.kv_heads;
-    s.head_dim = m.head_dim, s.ffn = m.ffn, s.norm_eps = m.norm_eps, s.rope_base = m.rope_base;
-    s.rope_scaling = m.rope_scaling, s.rope_factor = m.rope_factor;
-    s.rope_original_max_position = m.rope_original_max_position;
-    s.rope_low_freq_factor = m.rope_low_freq_factor, s.rope_high_freq_factor = m.rope_high_freq_factor;
-    s.rope_beta_fast = m.rope_beta_fast, s.rope_beta_slow = m.rope_beta_slow;
-    s.rope_attention_factor = m.rope_attention_factor;
-    s.tied = m.tied, s.qkv_bias = m.qkv_bias, s.qk_norm = m.qk_norm, s.window = m.window, s.init_std = m.init_std;
     choose_family(s);
     return s;
 }
