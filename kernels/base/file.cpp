@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/file_faults.h"
 
 namespace keel {
 namespace {
@@ -91,7 +92,7 @@ void OutputFile::Freed::operator()(std::byte* block) const { std::free(block); }
 
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
     constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    fd_ = ::open(path_.c_str(), flags, 0666);
+    fd_ = file_fault(FileStep::create, path_) ? -1 : ::open(path_.c_str(), flags, 0666);
     if (fd_ < 0) fail("cannot create ", path_.string(), ": ", std::strerror(errno));
     direct_ = ::fcntl(fd_, F_SETFL, O_DIRECT) == 0;  // refused by some file systems, and then not missed
     block_.reset(static_cast<std::byte*>(std::aligned_alloc(block_alignment, block_bytes)));
@@ -141,7 +142,7 @@ void OutputFile::overwrite(std::int64_t offset, std::span<const std::byte> bytes
 
 void OutputFile::close() {
     flush();
-    if (::fsync(fd_) != 0)
+    if (file_fault(FileStep::sync, path_) || ::fsync(fd_) != 0)
         fail("cannot bring the ", size_bytes(), " bytes of ", path_.string(), " to disk: ", std::strerror(errno));
     if (::close(std::exchange(fd_, -1)) != 0) fail("cannot close ", path_.string(), ": ", std::strerror(errno));
     block_.reset();
@@ -156,7 +157,8 @@ void OutputFile::flush() {
 void OutputFile::write_all(const std::byte* data, std::size_t count, std::int64_t offset) {
     std::size_t done = 0;
     while (done < count) {
-        const ssize_t put = ::pwrite(fd_, data + done, count - done, offset + static_cast<std::int64_t>(done));
+        const bool fault = file_fault(FileStep::write, path_);
+        const ssize_t put = fault ? -1 : ::pwrite(fd_, data + done, count - done, offset + static_cast<std::int64_t>(done));
         if (put > 0) {
             done += static_cast<std::size_t>(put);
             if (done % block_alignment != 0) leave_direct_mode();  // a short write left an odd remainder
@@ -182,12 +184,32 @@ AtomicFile::~AtomicFile() {
     if (!committed_ && !out_.path().empty()) std::filesystem::remove(out_.path(), ignored);
 }
 
-void AtomicFile::commit() {
-    out_.close();
-    if (::rename(out_.path().c_str(), path_.c_str()) != 0)
+void AtomicFile::seal() {
+    if (!std::exchange(sealed_, true)) out_.close();
+}
+
+void AtomicFile::rename_into_place() {
+    if (file_fault(FileStep::rename, path_) || ::rename(out_.path().c_str(), path_.c_str()) != 0)
         fail("cannot rename ", out_.path().string(), " to ", path_.string(), ": ", std::strerror(errno));
     committed_ = true;
+}
+
+void AtomicFile::commit() {
+    seal();
+    rename_into_place();
     sync_directory(directory_of(path_));
+}
+
+void commit_together(std::span<AtomicFile* const> files) {
+    for (AtomicFile* file : files) file->seal();
+    try {
+        for (AtomicFile* file : files) file->rename_into_place();
+    } catch (...) {
+        for (AtomicFile* file : files)  // back under the temporary name, which the destructor removes
+            if (std::exchange(file->committed_, false)) ::rename(file->path_.c_str(), file->out_.path().c_str());
+        throw;
+    }
+    for (const AtomicFile* file : files) sync_directory(directory_of(file->path_));
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
@@ -206,7 +228,7 @@ std::string read_file(const std::filesystem::path& path) {
 void sync_directory(const std::filesystem::path& directory) {
     const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) fail("cannot open folder ", directory.string(), ": ", std::strerror(errno));
-    const int result = ::fsync(fd);
+    const int result = file_fault(FileStep::sync, directory) ? -1 : ::fsync(fd);
     const int reason = errno;
     ::close(fd);
     // Some network file systems cannot fsync a directory and say so; their renames are durable by other means.

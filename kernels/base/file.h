@@ -80,14 +80,24 @@ public:
     void write(std::span<const std::byte> bytes) { out_.write(bytes); }
     void write(std::string_view text) { out_.write(text); }
     void overwrite(std::int64_t offset, std::span<const std::byte> bytes) { out_.overwrite(offset, bytes); }
-    void commit();
+    void seal();    // writes what is left and fsyncs: nothing of size can go wrong after it
+    void commit();  // seals, renames, and makes the name survive a power cut
     std::int64_t size_bytes() const { return out_.size_bytes(); }
+    const std::filesystem::path& path() const { return path_; }
 
 private:
+    friend void commit_together(std::span<AtomicFile* const> files);
+    void rename_into_place();
+
     std::filesystem::path path_;
     OutputFile out_;
-    bool committed_ = false;
+    bool sealed_ = false, committed_ = false;
 };
+
+// Publishes files that belong together, in this order. All are sealed before the first is renamed, so a full disk leaves none
+// of them. A rename that fails takes back those before it (an older file one of them replaced is then gone). A process that
+// dies between two renames, a matter of microseconds, leaves the first of them without the others, each one whole.
+void commit_together(std::span<AtomicFile* const> files);
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 std::string read_file(const std::filesystem::path& path);
