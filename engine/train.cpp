@@ -49,7 +49,7 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
         result.loss.add({model.train_micro_batch(batch), batch.loss_tokens});
     }
     double sums[] = {result.loss.sum, static_cast<double>(result.loss.count)};
-    run.group.all_reduce(View<double>(sums, {2}));
+    run.group.all_reduce(run.stream, View<double>(sums, {2}));
     result.loss = {sums[0], static_cast<std::int64_t>(sums[1])};
 
     // Gradients are of the summed loss: the division by the number of targets is one scale of the update.

@@ -13,8 +13,9 @@
 
 namespace keel {
 
-// Exit codes of the binary. A usage error is one that --help would have prevented.
-enum class ExitCode : int { ok = 0, failure = 1, usage = 2 };
+// Exit codes of the binary. A usage error is one that --help would have prevented. `peer` is a consequence: another rank left,
+// or a collective was not joined by all in time; the cause is told by the rank that exits with another code, if one does.
+enum class ExitCode : int { ok = 0, failure = 1, usage = 2, peer = 3 };
 
 class Error : public std::runtime_error {
 public:
@@ -28,6 +29,7 @@ public:
             if (auto at = file.rfind(root); at != std::string::npos) file = file.substr(at + 1);
         return file + ":" + std::to_string(where_.line());
     }
+    std::source_location location() const { return where_; }
     ExitCode code() const { return code_; }
 
 private:

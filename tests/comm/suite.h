@@ -1,0 +1,36 @@
+// tests/comm/suite.h: what every transport must do, written once against World. threads_test.cpp runs it on threads of one process,
+// mpi_test.cpp on processes under mpirun.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+
+namespace keel::comm_suite {
+
+template <class... Parts> void require(bool holds, const char* what, const Parts&... parts) {
+    if (!holds) fail(concat("violated: ", what, parts...));
+}
+
+struct Case {
+    const char* name;  // the behaviour protected
+    void (*body)(World&);
+};
+const std::vector<Case>& cases();
+
+// Must end badly, and say so. On each rank the Error that ends it has all the texts of says(rank); the run as a whole ends with
+// `cause`, and within `deadline_s` and a second.
+struct FailureCase {
+    const char* name;
+    double deadline_s;
+    void (*body)(World&);
+    std::vector<std::string> (*says)(int rank, int ranks);
+    const char* cause;
+    ExitCode code;
+};
+const std::vector<FailureCase>& failure_cases();
+constexpr int failure_ranks = 4;
+
+}  // namespace keel::comm_suite

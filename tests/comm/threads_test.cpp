@@ -1,0 +1,118 @@
+// The suite on threads of one process.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+#include "comm/threads.h"
+#include "tests/comm/suite.h"
+
+namespace keel {
+namespace {
+
+using comm_suite::Case;
+using comm_suite::FailureCase;
+
+std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+std::string name_of_failure(const testing::TestParamInfo<FailureCase>& info) { return info.param.name; }
+
+class Threads : public testing::TestWithParam<Case> {};
+TEST_P(Threads, OneToEightRanks) {
+    for (int ranks = 1; ranks <= 8; ++ranks) run_threads(ranks, {.deadline_s = 30}, GetParam().body);
+}
+INSTANTIATE_TEST_SUITE_P(Suite, Threads, testing::ValuesIn(comm_suite::cases()), name_of);
+
+class ThreadsFail : public testing::TestWithParam<FailureCase> {};
+TEST_P(ThreadsFail, EveryRankSaysWhyAndNobodyHangs) {
+    const FailureCase& failure = GetParam();
+    std::vector<std::string> said(comm_suite::failure_ranks);
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+        run_threads(comm_suite::failure_ranks, {.deadline_s = failure.deadline_s}, [&](World& world) {
+            try {
+                failure.body(world);
+            } catch (const Error& e) {
+                said[static_cast<std::size_t>(world.rank())] = e.what();
+                throw;
+            }
+        });
+        ADD_FAILURE() << "it went well";
+    } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find(failure.cause), std::string::npos) << e.what();
+        EXPECT_EQ(e.code(), failure.code) << e.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1300));
+    for (int rank = 0; rank < comm_suite::failure_ranks; ++rank)
+        for (const std::string& text : failure.says(rank, comm_suite::failure_ranks))
+            EXPECT_NE(said[static_cast<std::size_t>(rank)].find(text), std::string::npos)
+                << "rank " << rank << " does not say \"" << text << "\", but: " << said[static_cast<std::size_t>(rank)];
+}
+INSTANTIATE_TEST_SUITE_P(Suite, ThreadsFail, testing::ValuesIn(comm_suite::failure_cases()), name_of_failure);
+
+// Each rank sums into memory of its own that dies with it; under a sanitizer a peer that still read it would be seen.
+TEST(ThreadsFail, RanksThatDieAtRandomCollectivesLeaveNobodyHanging) {
+    for (int trial = 0; trial < 60; ++trial) {
+        const int ranks = 2 + trial % 4, victim = trial % ranks, when = trial * 7 % 23;
+        const auto body = [&](World& world) {
+            Stream stream(1, 64, 64);
+            const auto all = world.everyone();  // dies after the memory: what is under way is taken back by its Ticket
+            std::vector<float> x(static_cast<std::size_t>(ranks * 300)), y(x.size()), z(x.size());
+            const View<float> whole(x.data(), {ranks * 300}), other(y.data(), {ranks * 300}), third(z.data(), {ranks * 300});
+            const int next = (world.rank() + 1) % ranks, last = (world.rank() + ranks - 1) % ranks;
+            for (int i = 0; i < 1000; ++i) {
+                const auto die = [&](int at) {
+                    if (world.rank() == victim && i * 4 + at == when) fail("killed at ", when);
+                };
+                die(0);
+                all->all_reduce(stream, whole);
+                die(1);
+                Ticket ticket = all->send(stream, other, next, 0);
+                die(2);
+                all->receive(stream, third, last, 0);
+                all->wait(stream, ticket);
+                die(3);
+                all->all_gather(stream, other, whole.rows(0, 300));
+            }
+        };
+        try {
+            run_threads(ranks, {.deadline_s = 30}, body);
+            ADD_FAILURE() << "it went well";
+        } catch (const Error& e) {
+            EXPECT_EQ(std::string(e.what()), concat("rank ", victim, ": killed at ", when));
+        }
+    }
+}
+
+TEST(ThreadsWorld, SaysWhereItsRanksAre) {
+    std::atomic<int> seen{0};
+    run_threads(3, {}, [&](World& world) {
+        EXPECT_EQ(world.size(), 3);
+        EXPECT_STREQ(world.transport(), "threads");
+        EXPECT_EQ(world.local_rank(), world.rank());
+        EXPECT_EQ(world.local_size(), 3);
+        EXPECT_FALSE(world.host().empty());
+        seen += 1 << world.rank();
+    });
+    EXPECT_EQ(seen, 7);
+    run_threads(1, {}, [&](World& world) { EXPECT_STREQ(world.transport(), "solo"); });
+}
+
+TEST(ThreadsWorld, RefusesNoRanksAndNoTime) {
+    const auto nothing = [](World&) {};
+    EXPECT_THROW(run_threads(0, {}, nothing), Error);
+    EXPECT_THROW(run_threads(2000, {}, nothing), Error);
+    EXPECT_THROW(run_threads(2, {.deadline_s = 0}, nothing), Error);
+}
+
+TEST(ThreadsWorld, ASingleRanksErrorIsItsOwn) {
+    try {
+        run_threads(1, {}, [](World&) { fail("just this"); });
+        ADD_FAILURE();
+    } catch (const Error& e) {
+        EXPECT_STREQ(e.what(), "just this");
+    }
+}
+
+}  // namespace
+}  // namespace keel
