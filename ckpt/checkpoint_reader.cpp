@@ -2,12 +2,13 @@
 #include <algorithm>
 #include <map>
 
+#include "ckpt/agree.h"
 #include "ckpt/checkpoint.h"
+#include "ckpt/checkpoint_tensors.h"
 #include "ckpt/manifest.h"
-#include "ckpt/safetensors.h"
-#include "ckpt/strict_json.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
+#include "kernels/base/stream.h"
 
 namespace keel {
 namespace fs = std::filesystem;
@@ -20,16 +21,16 @@ const CheckpointFile* find_file(const CheckpointInfo& info, std::string_view nam
     return at == info.files.end() ? nullptr : &*at;
 }
 
-void check_hash(const CheckpointInfo& info, const CheckpointFile& file, const FileHash& hash) {
+void check_hash(const fs::path& folder, const CheckpointFile& file, const FileHash& hash) {
     if (const std::string found = hash.hex(); found != file.hash)
-        fail((info.path / file.name).string(), " is damaged: XXH3-128 should be ", file.hash, ", found ", found);
+        fail((folder / file.name).string(), " is damaged: XXH3-128 should be ", file.hash, ", found ", found);
 }
 
 std::string read_verified(const CheckpointInfo& info, const CheckpointFile& file) {
     std::string text = read_file(info.path / file.name);
     FileHash hash;
     hash.add(std::as_bytes(std::span(text)));
-    check_hash(info, file, hash);
+    check_hash(info.path, file, hash);
     return text;
 }
 
@@ -44,75 +45,91 @@ void check_sizes(const CheckpointInfo& info) {
     }
 }
 
-// Reads one file front to back, once: hashed as it passes, and scattered to the tensors that were asked for.
-class ScatteringReader {
-public:
-    ScatteringReader(const CheckpointInfo& info, const CheckpointFile& file)
-        : info_(info), listed_(file), file_(info.path / file.name), where_(file_.path().string()) {
-        block_.resize(static_cast<std::size_t>(std::min(block_bytes, file.size_bytes)));
+void verify_file(const fs::path& folder, const CheckpointFile& listed, std::vector<std::byte>& block) {
+    const InputFile file(folder / listed.name);
+    FileHash hash;
+    for (std::int64_t done = 0; done < listed.size_bytes;) {
+        const auto piece =
+            std::span(block).first(static_cast<std::size_t>(std::min(block_bytes, listed.size_bytes - done)));
+        file.read_at(done, piece);
+        hash.add(piece);
+        done += static_cast<std::int64_t>(piece.size());
     }
+    check_hash(folder, listed, hash);
+}
 
-    void read(std::map<std::string_view, const NamedTensor*>& wanted) {
-        const SafetensorsHeader header = read_header();
-        check(header, wanted);
-        for (const StoredTensor& t : header.tensors) read_tensor(t, *wanted.at(t.name));
-        check_hash(info_, listed_, hash_);
-    }
+// What one rank wants, by tensor.
+using Wanted = std::map<std::string_view, std::vector<const TensorPiece*>>;
 
-private:
-    SafetensorsHeader read_header() {
-        const std::vector<std::byte> start = read_safetensors_start(file_);
-        hash_.add(start);
-        offset_ = static_cast<std::int64_t>(start.size());
-        return parse_safetensors_header(start, file_.size_bytes(), where_);
-    }
-
-    void check(const SafetensorsHeader& header, const std::map<std::string_view, const NamedTensor*>& wanted) {
-        std::string wrong;
-        std::size_t found = 0;
-        for (const StoredTensor& t : header.tensors) {
-            const auto at = wanted.find(t.name);
-            if (at == wanted.end()) {
-                wrong += "\n  unexpected " + t.name + " " + shape_text(t.shape);
-            } else {
-                ++found;
-                if (at->second->shape != t.shape)
-                    wrong += "\n  misshapen  " + t.name + " is " + shape_text(t.shape) + ", the run's is " +
-                             shape_text(at->second->shape);
-                if (!is_convertible(t.dtype)) wrong += "\n  unreadable " + t.name + " is " + std::string(name(t.dtype));
+// What is wrong between the tensors stored and those wanted here, one line each.
+std::string mismatches(const CheckpointTensors& stored, const Wanted& wanted) {
+    std::string wrong;
+    for (const auto& [tensor, pieces] : wanted) {
+        const CheckpointTensors::Tensor* t = stored.find(tensor);
+        if (!t) {
+            wrong += concat("\n  missing    ", tensor, " ", shape_text(pieces.front()->shape));
+            continue;
+        }
+        for (const TensorPiece* p : pieces)
+            if (p->shape != t->shape) {
+                wrong += concat("\n  misshapen  ", tensor, " is ", shape_text(t->shape), ", the run's is ", shape_text(p->shape));
+                break;
             }
-        }
-        if (found != wanted.size())
-            for (const auto& [tensor, destination] : wanted)
-                if (std::none_of(header.tensors.begin(), header.tensors.end(),
-                                 [&](const auto& t) { return t.name == tensor; }))
-                    wrong += "\n  missing    " + std::string(tensor) + " " + shape_text(destination->shape);
-        if (!wrong.empty()) fail(where_, " does not hold the tensors of this run:", wrong);
+        if (!is_convertible(t->dtype)) wrong += concat("\n  unreadable ", tensor, " is ", name(t->dtype));
     }
+    return wrong;
+}
 
-    void read_tensor(const StoredTensor& t, const NamedTensor& to) {
-        const std::int64_t from_bytes = size_bits(t.dtype) / 8, to_bytes = size_bytes(to.dtype);
-        const bool direct = t.dtype == stored(to.dtype);
-        for (std::int64_t done = 0, count = t.elements(); done < count;) {
-            const std::int64_t now = std::min(count - done, block_bytes / from_bytes);
-            std::byte* out = to.data + done * to_bytes;
-            const std::span in(direct ? out : block_.data(), static_cast<std::size_t>(now * from_bytes));
-            file_.read_at(offset_, in);
-            hash_.add(in);
-            if (!direct) convert(t.dtype, in.data(), to.dtype, out, now);
-            offset_ += static_cast<std::int64_t>(in.size());
-            done += now;
+// Stored tensors that no rank wants. Every rank has read the same headers, so tensors are told apart by their number.
+std::string unexpected(Group& world, const CheckpointTensors& stored, const Wanted& wanted) {
+    std::vector<std::int64_t> votes;
+    for (const auto& [tensor, t] : stored.tensors()) votes.push_back(wanted.contains(tensor) ? 1 : 0);
+    Stream stream(1, 0, 0);
+    world.all_reduce(stream, View<std::int64_t>(votes.data(), {static_cast<std::int64_t>(votes.size())}));
+    std::string wrong;
+    std::size_t i = 0;
+    for (const auto& [tensor, t] : stored.tensors())
+        if (votes[i++] == 0) wrong += concat("\n  unexpected ", tensor, " ", shape_text(t.shape));
+    return wrong;
+}
+
+// Reads one file front to back: hashed as it passes if `hash`, else only rows that hold something wanted; and scattered
+// to where it is wanted.
+void read_file_into(const fs::path& folder, const CheckpointTensors::File& file, const Wanted& wanted, bool hash,
+                    std::vector<std::byte>& block) {
+    const InputFile in(folder / file.listed.name);
+    FileHash sum;
+    if (hash) sum.add(read_safetensors_start(in));
+    for (std::size_t i = 0; i < file.header.tensors.size(); ++i) {
+        const StoredTensor& t = file.header.tensors[i];
+        const Rect from = file.rects[i];
+        std::vector<const TensorPiece*> targets;
+        std::int64_t first_row = from.row + from.rows, end_row = from.row;
+        if (const auto at = wanted.find(file.tensor_of[i]); at != wanted.end())
+            for (const TensorPiece* p : at->second)
+                if (const Rect part = intersect(from, p->rect()); !part.empty()) {
+                    targets.push_back(p);
+                    first_row = std::min(first_row, part.row);
+                    end_row = std::max(end_row, part.row + part.rows);
+                }
+        if (!hash && targets.empty()) continue;
+        std::int64_t at = 0, end = t.size_bytes();
+        const std::int64_t element = std::max<std::int64_t>(1, size_bits(t.dtype) / 8);
+        if (!hash) {
+            at = (first_row - from.row) * from.cols * element;
+            end = (end_row - from.row) * from.cols * element;
+        }
+        while (at < end) {
+            const auto bytes = std::span(block).first(static_cast<std::size_t>(std::min(block_bytes, end - at)));
+            in.read_at(file.header.data_offset + t.begin + at, bytes);
+            if (hash) sum.add(bytes);
+            const auto count = static_cast<std::int64_t>(bytes.size());
+            for (const TensorPiece* p : targets) scatter(from, at / element, count / element, t.dtype, bytes.data(), *p);
+            at += count;
         }
     }
-
-    const CheckpointInfo& info_;
-    const CheckpointFile& listed_;
-    InputFile file_;
-    std::string where_;
-    FileHash hash_;
-    std::int64_t offset_ = 0;
-    std::vector<std::byte> block_;
-};
+    if (hash) check_hash(folder, file.listed, sum);
+}
 
 }  // namespace
 
@@ -132,46 +149,93 @@ CheckpointInfo open_checkpoint(const fs::path& path) {
     return info;
 }
 
-CheckpointInfo verify_checkpoint(const fs::path& path) {
-    CheckpointInfo info = open_checkpoint(path);
-    std::vector<std::byte> block(static_cast<std::size_t>(block_bytes));
-    for (const CheckpointFile& listed : info.files) {
-        const InputFile file(path / listed.name);
-        FileHash hash;
-        for (std::int64_t done = 0; done < listed.size_bytes;) {
-            const auto piece =
-                std::span(block).first(static_cast<std::size_t>(std::min(block_bytes, listed.size_bytes - done)));
-            file.read_at(done, piece);
-            hash.add(piece);
-            done += static_cast<std::int64_t>(piece.size());
-        }
-        check_hash(info, listed, hash);
-    }
+CheckpointInfo verify_checkpoint(Group& world, const fs::path& path) {
+    CheckpointInfo info;
+    together(world, "checking " + path.string(), [&] {
+        info = open_checkpoint(path);
+        std::vector<std::byte> block(static_cast<std::size_t>(block_bytes));
+        for (std::size_t i = 0; i < info.files.size(); ++i)
+            if (static_cast<int>(i % static_cast<std::size_t>(world.size())) == world.rank())
+                verify_file(path, info.files[i], block);
+    });
     return info;
 }
 
-std::optional<CheckpointInfo> find_newest_checkpoint(const fs::path& root, const WarningSink& warn) {
-    for (const StepFolder& folder : step_folders(root)) {
+CheckpointInfo verify_checkpoint(const fs::path& path) {
+    SoloGroup solo;
+    return verify_checkpoint(solo, path);
+}
+
+std::optional<CheckpointInfo> find_newest_checkpoint(Group& world, const fs::path& root, const WarningSink& warn) {
+    std::string names;
+    together(world, "looking for checkpoints in " + root.string(), [&] {
+        if (world.rank() == 0)
+            for (const StepFolder& folder : step_folders(root)) names += folder.path.filename().string() + "\n";
+    });
+    names = text_of_rank_0(world, names);
+    for (std::size_t at = 0; at < names.size(); at = names.find('\n', at) + 1) {
+        const fs::path path = root / names.substr(at, names.find('\n', at) - at);
         try {
-            return verify_checkpoint(folder.path);
-        } catch (const std::exception& e) {
-            if (warn) warn("skipping " + folder.path.string() + ": " + e.what());
+            return verify_checkpoint(world, path);
+        } catch (const Error& e) {
+            if (e.code() == ExitCode::peer) throw;  // not the checkpoint's fault: a rank has left
+            if (warn && world.rank() == 0) warn("skipping " + path.string() + ": " + e.what());
         }
     }
     return std::nullopt;
 }
 
-void load_checkpoint(const fs::path& path, std::span<const NamedTensor> tensors) {
-    const CheckpointInfo info = open_checkpoint(path);
-    std::map<std::string_view, std::map<std::string_view, const NamedTensor*>> by_file;
-    for (const NamedTensor& t : tensors)
-        if (!by_file[file_of_tensor(t.name)].emplace(t.name, &t).second)
-            fail("tensor \"", t.name, "\" is asked for twice");
-    for (auto& [name, wanted] : by_file) {
-        const CheckpointFile* file = find_file(info, name);
-        if (!file) fail(path.string(), " has no ", name, ", from which ", wanted.size(), " tensors were to be loaded");
-        ScatteringReader(info, *file).read(wanted);
+std::optional<CheckpointInfo> find_newest_checkpoint(const fs::path& root, const WarningSink& warn) {
+    SoloGroup solo;
+    return find_newest_checkpoint(solo, root, warn);
+}
+
+void load_checkpoint(Group& world, const fs::path& path, std::span<const TensorPiece> wanted) {
+    const std::string what = "loading " + path.string();
+    Wanted by_tensor;
+    bool wants[2] = {false, false};  // by TensorKind
+    for (const TensorPiece& p : wanted) {
+        by_tensor[p.name].push_back(&p);
+        wants[static_cast<std::size_t>(kind_of_tensor(p.name))] = true;
     }
+    for (bool& wanted_kind : wants) wanted_kind = world.any(wanted_kind);
+
+    std::optional<CheckpointInfo> info;
+    std::optional<CheckpointTensors> stored;
+    together(world, what, [&] {
+        for (const TensorPiece& p : wanted) check_piece(p);
+        info = open_checkpoint(path);
+        stored.emplace(path, info->files, wants[0], wants[1]);
+        for (const TensorKind kind : {TensorKind::weights, TensorKind::optimizer})
+            if (wants[static_cast<std::size_t>(kind)] &&
+                std::none_of(info->files.begin(), info->files.end(), [&](const auto& f) { return is_tensor_file(f.name, kind); }))
+                fail(path.string(), " has no ", tensor_file_name(kind, 0, 1), ", from which tensors were to be loaded");
+    });
+    const auto seen = gather_texts(world, hash_of(manifest_text(info->step, info->files)));
+    for (std::size_t r = 1; r < seen.size(); ++r)
+        if (seen[r] != seen[0])
+            fail(what + " failed: rank ", world.members()[r], " finds another checkpoint there than rank ", world.members()[0],
+                 "; all ranks must see the same folder");
+
+    const std::string superfluous = unexpected(world, *stored, by_tensor);
+    together(world, what, [&] {
+        std::string wrong = mismatches(*stored, by_tensor);
+        if (world.rank() == 0) wrong = superfluous + wrong;
+        if (wrong.empty()) return;
+        const bool one = stored->files().size() == 1;
+        fail(one ? (path / stored->files()[0].listed.name).string() : path.string(), " does not hold the tensors of this run:", wrong);
+    });
+    together(world, what, [&] {
+        std::vector<std::byte> block(static_cast<std::size_t>(block_bytes));
+        for (std::size_t i = 0; i < stored->files().size(); ++i)
+            read_file_into(path, stored->files()[i], by_tensor,
+                           static_cast<int>(i % static_cast<std::size_t>(world.size())) == world.rank(), block);
+    });
+}
+
+void load_checkpoint(const fs::path& path, std::span<const NamedTensor> tensors) {
+    SoloGroup solo;
+    load_checkpoint(solo, path, whole(tensors));
 }
 
 std::optional<std::string> read_checkpoint_file(const fs::path& path, const std::string& name) {

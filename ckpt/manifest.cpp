@@ -44,11 +44,6 @@ std::string hash_of(std::string_view text) {
     return hash.hex();
 }
 
-const char* file_of_tensor(std::string_view tensor) {
-    const bool state = tensor.ends_with(".m") || tensor.ends_with(".v") || tensor.ends_with(".master");
-    return state ? optimizer_name : weights_name;
-}
-
 std::string manifest_text(std::int64_t step, const std::vector<CheckpointFile>& files) {
     Json list = Json::array();
     for (const CheckpointFile& f : files)

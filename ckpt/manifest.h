@@ -22,8 +22,6 @@ namespace keel {
 
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* state_name = "state.json";
-inline constexpr const char* weights_name = "weights.safetensors";
-inline constexpr const char* optimizer_name = "optimizer.safetensors";
 
 // XXH3-128 of bytes that arrive in pieces: 21 GB/s from memory, so that it hides behind any disk.
 class FileHash {
@@ -39,9 +37,6 @@ private:
     std::unique_ptr<XXH3_state_s, Freed> state_;
 };
 std::string hash_of(std::string_view text);
-
-// Optimizer state is NAME.m, NAME.v and NAME.master; everything else is a weight.
-const char* file_of_tensor(std::string_view tensor_name);
 
 std::string manifest_text(std::int64_t step, const std::vector<CheckpointFile>& files);
 CheckpointInfo parse_manifest(const std::string& text, const std::filesystem::path& checkpoint);

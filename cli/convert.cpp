@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/checkpoint_tensors.h"
 #include "ckpt/model_folder.h"
-#include "ckpt/safetensors.h"
 #include "cli/commands.h"
 #include "engine/memory/memory_left.h"
 #include "engine/memory/plan.h"
@@ -93,27 +93,27 @@ ModelShape exported_shape(const ModelSource& source) {
     return shape;
 }
 
-void check_weights(const SafetensorsFile& weights, const ModelShape& shape) {
+void check_weights(const CheckpointTensors& weights, const ModelShape& shape) {
     std::string wrong;
     for (const ParamSpec& p : param_specs(shape)) {
-        const StoredTensor* t = weights.find(p.name);
+        const CheckpointTensors::Tensor* t = weights.find(p.name);
         if (!t || t->shape != p.shape)
             wrong += "\n  " + p.name + " should be " + shape_text(p.shape) + ", found " +
                      (t ? shape_text(t->shape) : "nothing");
     }
-    if (!wrong.empty()) fail(weights.path().string() + " does not fit the configuration of its checkpoint:" + wrong);
+    if (!wrong.empty()) fail(weights.folder().string() + " does not fit its configuration:" + wrong);
 }
 
 void checkpoint_to_folder(const ModelSource& source, const fs::path& to, const ConvertOptions& o) {
-    verify_checkpoint(source.path);
+    const CheckpointInfo info = verify_checkpoint(source.path);
     const ModelShape shape = exported_shape(source);
-    const SafetensorsFile weights(source.path / "weights.safetensors");
+    const CheckpointTensors weights(info.path, info.files, true, false);
     check_weights(weights, shape);
     const bool tokenizer = fs::exists(source.path / "tokenizer.json") || fs::exists(source.path / "tokenizer.model");
     if (!tokenizer) warn(source.description + " holds no tokenizer; the folder will have none");
     const Dtype dtype = chosen_dtype(o.dtype, source.config.model.dtype);
     const auto read = [&](const std::string& param, std::int64_t first, std::int64_t count, Dtype as, std::byte* out) {
-        weights.read(*weights.find(param), first, count, as, out);
+        weights.read(param, first, count, as, out);
     };
     save_model_folder(to, shape, read,
                       {.tokenizer_from = tokenizer ? source.path : fs::path(),

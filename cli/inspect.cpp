@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/checkpoint_tensors.h"
 #include "ckpt/model_folder.h"
 #include "ckpt/safetensors.h"
 #include "cli/commands.h"
@@ -59,6 +60,16 @@ Report by_dtype(const std::vector<const StoredTensor*>& tensors) {
     for (const auto& [dtype, sum] : sums)
         rows.push_back({{"dtype", dtype}, {"tensors", sum[0]}, {"elements", sum[1]}, {"bytes", sum[2]}});
     return rows;
+}
+
+// The same of a checkpoint, whose tensors may lie in pieces.
+Report by_dtype(const CheckpointTensors& stored) {
+    std::vector<StoredTensor> whole;
+    for (const auto& [tensor, t] : stored.tensors())
+        whole.push_back({tensor, t.dtype, t.shape, 0, element_count(t.shape) * size_bits(t.dtype) / 8});
+    std::vector<const StoredTensor*> tensors;
+    for (const StoredTensor& t : whole) tensors.push_back(&t);
+    return by_dtype(tensors);
 }
 
 Report model_fields(const ModelShape& s) {
@@ -111,13 +122,7 @@ Report inspect_checkpoint(const fs::path& path, bool verify) {
     r["files"] = Report::array();
     for (const CheckpointFile& f : info.files)
         r["files"].push_back({{"file", f.name}, {"bytes", f.size_bytes}, {"xxh3_128", f.hash}});
-    std::vector<const StoredTensor*> tensors;
-    std::vector<SafetensorsFile> files;
-    for (const char* file : {"weights.safetensors", "optimizer.safetensors"})
-        if (fs::exists(path / file)) files.emplace_back(path / file);
-    for (const SafetensorsFile& file : files)
-        for (const StoredTensor& t : file.tensors()) tensors.push_back(&t);
-    r["tensors"] = by_dtype(tensors);
+    r["tensors"] = by_dtype(CheckpointTensors(info));
     r["config"] = to_toml(state.config);
     return r;
 }
