@@ -5,111 +5,119 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
+#include "data/llmc_file.h"
+#include "data/megatron_file.h"
+#include "data/token_layout.h"
 #include "kernels/base/error.h"
 
 namespace keel {
+namespace fs = std::filesystem;
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian and read in place");
 
-constexpr char magic[8] = {'k', 'e', 'e', 'l', '.', 't', 'o', 'k'};
-constexpr std::uint32_t version = 1;
-constexpr std::int64_t header_bytes = 256;
-constexpr std::uint32_t flag_eos = 1, flag_bos = 2;
+TokenLayout lay_out(const fs::path& path, const TokenDeclared& declared) {
+    if (const auto pair = find_megatron_pair(path)) return lay_out_megatron(pair->index, pair->tokens, declared);
+    MappedFile file(path);
+    const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    if (bytes.starts_with("keel.tok")) return lay_out_keel(std::move(file));
+    if (bytes.starts_with("BIN.TOK\n")) return lay_out_llmq(std::move(file), declared);
+    if (is_llmc(bytes)) return lay_out_llmc(std::move(file), declared);
+    if (!declared.dtype.empty()) return lay_out_raw(std::move(file), declared);
+    fail(path.string(), " is not a token file: it begins neither like keel's (\"keel.tok\"; make one with `keel tokenize`), nor like"
+         " those of llm.c or llm.q, and has no Megatron .idx beside it; if it is bare numbers as nanoGPT writes them, say which with"
+         " --data.raw_dtype uint16");
+}
 
-struct Header {
-    char magic[8];
-    std::uint32_t version, token_bytes;
-    std::uint64_t tokens, documents, source_bytes, tokenizer_hash, vocab_size;
-    std::int32_t eos_id, bos_id;
-    std::uint32_t flags, zero;
-    std::uint64_t replaced, payload_hash;
-    std::byte zeros[160];
-    std::uint64_t header_hash;
-};
-static_assert(sizeof(Header) == header_bytes && offsetof(Header, payload_hash) == 80);
+// Copies and widens; `bad` is where an id is no id, or out.size().
+template <class T> std::size_t copy_ids(const std::byte* from, std::span<std::int32_t> out, std::uint64_t limit) {
+    bool all = true;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        const auto id = static_cast<std::uint64_t>(static_cast<std::int64_t>(number_at<T>(from + i * sizeof(T))));  // < 0 is large
+        out[i] = static_cast<std::int32_t>(id);
+        all &= id < limit;
+    }
+    if (all) return out.size();
+    for (std::size_t i = 0;; ++i)
+        if (static_cast<std::uint64_t>(static_cast<std::int64_t>(number_at<T>(from + i * sizeof(T)))) >= limit) return i;
+}
 
-std::uint64_t hash_of(const Header& h) { return XXH3_64bits(&h, offsetof(Header, header_hash)); }
+template <class Body> auto with_type(TokenType type, Body&& body) {
+    switch (type) {
+        case TokenType::u8: return body(std::uint8_t{});
+        case TokenType::i8: return body(std::int8_t{});
+        case TokenType::i16: return body(std::int16_t{});
+        case TokenType::u16: return body(std::uint16_t{});
+        case TokenType::i64: return body(std::int64_t{});
+        case TokenType::u32: return body(std::uint32_t{});
+        case TokenType::i32: break;
+    }
+    return body(std::int32_t{});
+}
 
-std::int64_t padded(std::int64_t bytes) { return (bytes + 7) / 8 * 8; }
+}  // namespace
+
+const char* name(TokenFormat format) {
+    constexpr const char* names[] = {"keel", "Megatron", "llm.c", "llm.q", "raw"};
+    return names[static_cast<int>(format)];
+}
+
+std::int64_t bytes_of(TokenType type) {
+    return with_type(type, [](auto zero) { return static_cast<std::int64_t>(sizeof zero); });
+}
 
 std::string by_how_much(std::int64_t have, std::int64_t want) {
     return have < want ? concat(want - have, " bytes are missing") : concat(have - want, " bytes too many");
 }
 
-// Reads and checks everything in the header; the size of the file bounds every count before anything is computed with it.
-TokenFileInfo read_header(const MappedFile& file) {
-    const std::string name = file.path().string();
-    const std::int64_t size = file.size_bytes();
-    Header h;
-    if (size < static_cast<std::int64_t>(sizeof magic) || std::memcmp(file.bytes().data(), magic, sizeof magic) != 0)
-        fail(name, " is not a token file: it does not begin with \"keel.tok\"; make one with `keel tokenize`");
-    if (size < header_bytes) fail(name, " is cut: ", size, " bytes, but the header alone has ", header_bytes);
-    std::memcpy(&h, file.bytes().data(), sizeof h);
-    if (h.version != version)
-        fail(name, " is a token file of version ", h.version, ", but this keel reads version ", version,
-             "; make it again with `keel tokenize`");
-    if (hash_of(h) != h.header_hash) fail(name, ": the header is damaged (its hash does not match); make the file again");
-    if (h.token_bytes != 2 && h.token_bytes != 4) fail(name, ": ", h.token_bytes, " bytes per token; 2 or 4 are possible");
-    if (h.vocab_size == 0 || h.vocab_size > 0x7fffffff) fail(name, ": a vocabulary of ", h.vocab_size, " is impossible");
-    if (h.token_bytes != (h.vocab_size <= 65536 ? 2u : 4u))
-        fail(name, ": ", h.token_bytes, " bytes per token do not go with a vocabulary of ", h.vocab_size);
-    const auto vocab = static_cast<std::int64_t>(h.vocab_size);
-    for (const auto& [what, id] : {std::pair{"eos", h.eos_id}, std::pair{"bos", h.bos_id}})
-        if (id < -1 || id >= vocab) fail(name, ": the ", what, " id is ", id, ", outside the vocabulary of ", vocab);
-    if ((h.flags & ~(flag_eos | flag_bos)) != 0) fail(name, ": unknown flags ", h.flags);
-    if (((h.flags & flag_eos) != 0 && h.eos_id < 0) || ((h.flags & flag_bos) != 0 && h.bos_id < 0))
-        fail(name, ": flags ", h.flags, " speak of a special id that the header lacks");
-    if (h.zero != 0 || std::any_of(std::begin(h.zeros), std::end(h.zeros), [](std::byte b) { return b != std::byte{0}; }))
-        fail(name, ": reserved bytes of the header are not zero");
-    const auto room = static_cast<std::uint64_t>(size);
-    if (h.tokens > room / h.token_bytes || h.documents > room / 8)
-        fail(name, " is cut: ", size, " bytes cannot hold ", h.tokens, " tokens and ", h.documents, " documents");
-    if (h.documents > h.tokens || (h.documents == 0 && h.tokens != 0))
-        fail(name, ": ", h.documents, " documents in ", h.tokens, " tokens are impossible");
-    if (h.source_bytes > 0x7fffffffffffffff || h.replaced > 0x7fffffffffffffff)
-        fail(name, ": ", h.source_bytes, " bytes of text with ", h.replaced, " replaced are impossible");
+TokenFile::TokenFile(const fs::path& path, const TokenDeclared& declared)
+    : layout_(std::make_unique<TokenLayout>(lay_out(path, declared))) {
+    info_ = layout_->info;
+    if (const auto& l = *layout_; l.hashes != nullptr)
+        checked_ = std::make_unique<std::atomic<bool>[]>(
+            static_cast<std::size_t>((l.hashed_bytes + token_block_bytes - 1) / token_block_bytes));
+    if (layout_->offsets == nullptr) find_documents(layout_->separator);
+    info_.sequences = layout_->pointers != nullptr ? info_.sequences : info_.documents;
+}
+TokenFile::~TokenFile() = default;
+TokenFile::TokenFile(TokenFile&&) noexcept = default;
 
-    TokenFileInfo info;
-    info.token_bytes = h.token_bytes;
-    info.tokens = static_cast<std::int64_t>(h.tokens);
-    info.documents = static_cast<std::int64_t>(h.documents);
-    info.source_bytes = static_cast<std::int64_t>(h.source_bytes);
-    info.tokenizer_hash = h.tokenizer_hash;
-    info.vocab_size = vocab;
-    info.eos_id = h.eos_id;
-    info.bos_id = h.bos_id;
-    info.ends_with_eos = (h.flags & flag_eos) != 0;
-    info.begins_with_bos = (h.flags & flag_bos) != 0;
-    info.replaced = static_cast<std::int64_t>(h.replaced);
-    info.payload_hash = h.payload_hash;
-    const std::int64_t want = header_bytes + padded(info.tokens * info.token_bytes) + (info.documents + 1) * 8;
-    if (size != want)
-        fail(name, " has ", size, " bytes, but ", info.tokens, " tokens and ", info.documents, " documents make ", want, ": ",
-             by_how_much(size, want), size < want ? "; was it cut while being copied?" : "");
-    return info;
+// A file whose first token is the separator has documents that begin with it, as llm.c's do; others end with it.
+void TokenFile::find_documents(std::int32_t separator) {
+    std::vector<std::int64_t>& found = layout_->found;
+    found.push_back(0);
+    bool begins = false;
+    std::vector<std::int32_t> block(1 << 16);
+    for (std::int64_t at = 0; separator >= 0 && at < info_.tokens; at += static_cast<std::int64_t>(block.size())) {
+        const auto ids = std::span(block).first(static_cast<std::size_t>(
+            std::min<std::int64_t>(info_.tokens - at, static_cast<std::int64_t>(block.size()))));
+        read(at, ids);
+        if (at == 0) begins = ids[0] == separator;
+        for (std::size_t i = 0; i < ids.size(); ++i)
+            if (ids[i] == separator)
+                if (const std::int64_t border = at + static_cast<std::int64_t>(i) + (begins ? 0 : 1); border > found.back())
+                    found.push_back(border);
+    }
+    if (found.back() < info_.tokens) found.push_back(info_.tokens);
+    info_.documents = static_cast<std::int64_t>(found.size()) - 1;
+    info_.begins_with_bos = begins;
+    info_.ends_with_eos = separator >= 0 && !begins && info_.tokens > 0;
+    layout_->offsets = reinterpret_cast<const std::byte*>(found.data());
 }
 
-}  // namespace
+const fs::path& TokenFile::path() const { return layout_->file.path(); }
+void TokenFile::expect_random() const { layout_->file.expect_random(); }
 
-TokenFile::TokenFile(const std::filesystem::path& path) : file_(path), info_(read_header(file_)) {
-    tokens_ = file_.bytes().data() + header_bytes;
-    offsets_ = tokens_ + padded(info_.tokens * info_.token_bytes);
-    // One pass over the offsets, so that whoever walks documents may rely on them.
-    if (document_begin(0) != 0) fail(this->path().string(), ": document 0 begins at token ", document_begin(0), ", not 0");
-    for (std::int64_t d = 0; d < info_.documents; ++d)
-        if (document_begin(d + 1) <= document_begin(d))
-            fail(this->path().string(), ": document ", d + 1, " begins at token ", document_begin(d + 1), ", document ", d,
-                 " at ", document_begin(d), "; they must grow");
-    if (document_begin(info_.documents) != info_.tokens)
-        fail(this->path().string(), ": the last document ends at token ", document_begin(info_.documents), " of ", info_.tokens);
+std::int64_t TokenFile::sequence_begin(std::int64_t sequence) const {
+    if (layout_->pointers == nullptr) return document_begin(sequence);
+    return sequence == info_.sequences ? info_.tokens : number_at<std::int64_t>(layout_->pointers + sequence * 8) / info_.token_bytes;
 }
 
 std::int64_t TokenFile::document_begin(std::int64_t document) const {
-    std::int64_t begin;
-    std::memcpy(&begin, offsets_ + document * 8, 8);
-    return begin;
+    const auto at = number_at<std::int64_t>(layout_->offsets + document * 8);
+    return layout_->pointers == nullptr ? at : sequence_begin(at);
 }
 
 std::int64_t TokenFile::document_of(std::int64_t token) const {
@@ -121,118 +129,57 @@ std::int64_t TokenFile::document_of(std::int64_t token) const {
     return low;
 }
 
+bool TokenFile::is_target(std::int64_t token) const {
+    if (layout_->mask == nullptr) return true;
+    return (static_cast<unsigned>(layout_->mask[token / 8]) >> (token % 8) & 1) != 0;
+}
+
+void TokenFile::check_blocks(std::int64_t begin_byte, std::int64_t end_byte) const {
+    const TokenLayout& l = *layout_;
+    for (std::int64_t block = begin_byte / token_block_bytes; block * token_block_bytes < end_byte; ++block) {
+        std::atomic<bool>& checked = checked_[static_cast<std::size_t>(block)];
+        if (checked.load(std::memory_order_relaxed)) continue;
+        const std::int64_t at = block * token_block_bytes, bytes = std::min(token_block_bytes, l.hashed_bytes - at);
+        const std::uint64_t hash = XXH3_64bits(l.file.bytes().data() + l.tokens_at + at, static_cast<std::size_t>(bytes));
+        if (hash != number_at<std::uint64_t>(l.hashes + block * 8))
+            fail(path().string(), ": tokens ", at / info_.token_bytes, "…", (at + bytes) / info_.token_bytes, " (bytes ",
+                 l.tokens_at + at, "…", l.tokens_at + at + bytes, ") are damaged: their hash is not the one written with them; make"
+                 " the file again, or copy it again");
+        checked.store(true, std::memory_order_relaxed);
+    }
+}
+
 void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out) const {
     const auto count = static_cast<std::int64_t>(out.size());
     if (begin < 0 || count > info_.tokens || begin > info_.tokens - count)
         fail(path().string(), ": tokens ", begin, "…", begin + count, " of ", info_.tokens, " were asked for");
-    if (info_.token_bytes == 2) {
-        const std::byte* from = tokens_ + begin * 2;
-        for (std::int64_t i = 0; i < count; ++i) {
-            std::uint16_t id;
-            std::memcpy(&id, from + i * 2, 2);
-            out[static_cast<std::size_t>(i)] = id;
-        }
-    } else {
-        std::memcpy(out.data(), tokens_ + begin * 4, static_cast<std::size_t>(count) * 4);
-    }
-    std::uint32_t largest = 0;  // as unsigned, a negative id is a large one
-    for (const std::int32_t id : out) largest = std::max(largest, static_cast<std::uint32_t>(id));
-    if (largest >= static_cast<std::uint32_t>(info_.vocab_size))
-        for (std::int64_t i = 0; i < count; ++i)
-            if (const auto id = static_cast<std::uint32_t>(out[static_cast<std::size_t>(i)]); id >= info_.vocab_size)
-                fail(path().string(), ": token ", begin + i, " (byte ", header_bytes + (begin + i) * info_.token_bytes, ") is ",
-                     id, ", but the vocabulary has ", info_.vocab_size, "; make the file again");
+    if (count == 0) return;
+    if (checked_) check_blocks(begin * info_.token_bytes, (begin + count) * info_.token_bytes);
+    const std::byte* from = layout_->file.bytes().data() + layout_->tokens_at + begin * info_.token_bytes;
+    const auto limit = static_cast<std::uint64_t>(info_.vocab_size > 0 ? info_.vocab_size : std::numeric_limits<std::int32_t>::max());
+    const std::size_t bad = with_type(layout_->type, [&](auto zero) { return copy_ids<decltype(zero)>(from, out, limit); });
+    if (bad == out.size()) return;
+    const auto at = static_cast<std::int64_t>(bad);
+    const std::int64_t id = with_type(layout_->type, [&](auto zero) {
+        return static_cast<std::int64_t>(number_at<decltype(zero)>(from + at * info_.token_bytes));
+    });
+    fail(path().string(), ": token ", begin + at, " (byte ", layout_->tokens_at + (begin + at) * info_.token_bytes, ") is ", id,
+         ", but the vocabulary has ", limit, info_.format == TokenFormat::keel ? "; make the file again"
+         : "; is the vocabulary (of --data.tokenizer, or --data.token_vocab) the one it was made with?");
 }
 
 void TokenFile::verify() const {
-    const std::uint64_t hash = XXH3_64bits(tokens_, static_cast<std::size_t>(file_.size_bytes() - header_bytes));
-    if (hash != info_.payload_hash)
-        fail(path().string(), ": the content is damaged (its hash is ", std::hex, hash, ", the header says ",
-             info_.payload_hash, "); make the file again");
+    if (info_.format == TokenFormat::keel && !info_.has_block_hashes) {
+        const auto bytes = layout_->file.bytes().subspan(static_cast<std::size_t>(layout_->tokens_at));
+        if (const std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size()); hash != info_.payload_hash)
+            fail(path().string(), ": the content is damaged (its hash is ", std::hex, hash, ", the header says ",
+                 info_.payload_hash, "); make the file again");
+    }
     std::vector<std::int32_t> block(1 << 16);
     for (std::int64_t at = 0; at < info_.tokens; at += static_cast<std::int64_t>(block.size()))
         read(at, std::span(block).first(static_cast<std::size_t>(
                      std::min<std::int64_t>(info_.tokens - at, static_cast<std::int64_t>(block.size())))));
-}
-
-struct TokenFileWriter::Hash {
-    struct Freed {
-        void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-    };
-    std::unique_ptr<XXH3_state_t, Freed> state{XXH3_createState()};
-};
-
-TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, const TokenFileInfo& info)
-    : name_(path.string()), file_(path), info_(info), hash_(new Hash) {
-    if (info.vocab_size < 1 || info.vocab_size > 0x7fffffff)
-        fail(name_, ": a vocabulary of ", info.vocab_size, " is impossible; 1 to 2147483647 is");
-    for (const auto& [what, id] : {std::pair{"eos", info.eos_id}, std::pair{"bos", info.bos_id}})
-        if (id < -1 || id >= info.vocab_size)
-            fail(name_, ": the ", what, " id ", id, " is outside the vocabulary of ", info.vocab_size);
-    info_.token_bytes = info.vocab_size <= 65536 ? 2 : 4;
-    info_.tokens = info_.documents = info_.source_bytes = info_.replaced = 0;
-    XXH3_64bits_reset(hash_->state.get());
-    const Header empty{};
-    file_.write(std::as_bytes(std::span(&empty, 1)));
-}
-
-TokenFileWriter::~TokenFileWriter() = default;
-
-void TokenFileWriter::put(std::span<const std::byte> bytes) {
-    XXH3_64bits_update(hash_->state.get(), bytes.data(), bytes.size());
-    file_.write(bytes);
-}
-
-void TokenFileWriter::append(std::span<const std::int32_t> ids) {
-    const auto width = static_cast<std::size_t>(info_.token_bytes);
-    block_.resize(ids.size() * width);
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        if (ids[i] < 0 || ids[i] >= info_.vocab_size)
-            fail(name_, ": token ", info_.tokens + static_cast<std::int64_t>(i), " is ", ids[i],
-                 ", but the vocabulary has ", info_.vocab_size);
-        std::memcpy(block_.data() + i * width, &ids[i], width);  // the low bytes come first
-    }
-    put(block_);
-    info_.tokens += static_cast<std::int64_t>(ids.size());
-}
-
-void TokenFileWriter::end_document() {
-    if (static_cast<std::int64_t>(offsets_.back()) == info_.tokens) return;
-    offsets_.push_back(static_cast<std::uint64_t>(info_.tokens));
-    ++info_.documents;
-}
-
-void TokenFileWriter::count_source(std::int64_t bytes, std::int64_t replaced) {
-    info_.source_bytes += bytes;
-    info_.replaced += replaced;
-}
-
-const TokenFileInfo& TokenFileWriter::finish() {
-    end_document();
-    const std::int64_t bytes = info_.tokens * info_.token_bytes;
-    const std::array<std::byte, 8> zeros{};
-    put(std::span(zeros).first(static_cast<std::size_t>(padded(bytes) - bytes)));
-    put(std::as_bytes(std::span(offsets_)));
-    info_.payload_hash = XXH3_64bits_digest(hash_->state.get());
-
-    Header h{};
-    std::memcpy(h.magic, magic, sizeof magic);
-    h.version = version;
-    h.token_bytes = static_cast<std::uint32_t>(info_.token_bytes);
-    h.tokens = static_cast<std::uint64_t>(info_.tokens);
-    h.documents = static_cast<std::uint64_t>(info_.documents);
-    h.source_bytes = static_cast<std::uint64_t>(info_.source_bytes);
-    h.tokenizer_hash = info_.tokenizer_hash;
-    h.vocab_size = static_cast<std::uint64_t>(info_.vocab_size);
-    h.eos_id = info_.eos_id;
-    h.bos_id = info_.bos_id;
-    h.flags = (info_.ends_with_eos ? flag_eos : 0) | (info_.begins_with_bos ? flag_bos : 0);
-    h.replaced = static_cast<std::uint64_t>(info_.replaced);
-    h.payload_hash = info_.payload_hash;
-    h.header_hash = hash_of(h);
-    file_.overwrite(0, std::as_bytes(std::span(&h, 1)));
-    file_.commit();
-    return info_;
+    if (info_.tokens == 0 && checked_) check_blocks(0, layout_->hashed_bytes);
 }
 
 }  // namespace keel

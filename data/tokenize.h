@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/text.h"
-#include "data/token_file.h"
+#include "data/token_writer.h"
 #include "data/tokenizer.h"
 
 namespace keel {

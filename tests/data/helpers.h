@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data/token_file.h"
+#include "data/token_writer.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
 #include "kernels/base/random.h"

@@ -169,18 +169,17 @@ TEST(Loader, AllocatesNothingOnceItStands) {
 
 TEST(Loader, AnErrorMetWhilePrefetchingIsThrownByTheNextThatAsksForIt) {
     const TempFolder temp;
-    std::string bytes = read_file(make_tokens(temp / "a.tok", {400}, 1000));
-    const std::uint16_t bad = 1000;
-    std::memcpy(bytes.data() + 256 + 2 * 205, &bad, 2);
+    std::string bytes = read_file(make_tokens(temp / "a.tok", {100000}, 60000));
+    bytes[256 + 2 * 33333] ^= 1;  // in the block of tokens 32768…65535
     DatasetSpec spec = ordered(temp.write("a.tok", bytes), 10);
     const Dataset data(spec);
     Loader loader(data, {.max_count = 1});
     for (int again = 0; again < 2; ++again) {
-        loader.hint(20, 1);
+        loader.hint(4000, 1);
         loader.hint(19, 1);
         EXPECT_EQ(loader.next(19, 1).ids[0], 190);
-        EXPECT_SAYS(message_of([&] { loader.next(20, 1); }), "token 205");
-        EXPECT_EQ(loader.next(21, 1).ids[0], 210);
+        EXPECT_SAYS(message_of([&] { loader.next(4000, 1); }), "tokens 32768…65536");
+        EXPECT_EQ(loader.next(7000, 1).ids[0], 10000);
     }
 }
 

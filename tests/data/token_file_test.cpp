@@ -23,6 +23,20 @@ template <class T> std::string with(std::string bytes, std::size_t offset, T val
     return bytes;
 }
 
+// Makes every hash of a small file match its content again.
+std::string rehashed(std::string bytes) {
+    std::uint32_t width;
+    std::uint64_t tokens;
+    std::memcpy(&width, bytes.data() + 12, 4);
+    std::memcpy(&tokens, bytes.data() + 16, 8);
+    const std::size_t token_bytes = (tokens * width + 7) / 8 * 8, behind = 256 + token_bytes;
+    for (std::size_t at = 0, block = 0; at < token_bytes; at += 65536, ++block) {
+        const std::uint64_t hash = XXH3_64bits(bytes.data() + 256 + at, std::min<std::size_t>(65536, token_bytes - at));
+        std::memcpy(bytes.data() + bytes.size() - (token_bytes + 65535) / 65536 * 8 + block * 8, &hash, 8);
+    }
+    return with(bytes, 80, XXH3_64bits(bytes.data() + behind, bytes.size() - behind));
+}
+
 std::string open_message(const TempFolder& temp, std::string_view bytes) {
     const std::string path = temp.write("bad.tok", bytes);
     return message_of([&] { TokenFile(path).verify(); });
@@ -108,7 +122,8 @@ TEST(TokenFile, EveryHeaderFieldIsChecked) {
     const std::string good = good_bytes(temp);
     ASSERT_EQ(open_message(temp, good), "");
     EXPECT_SAYS(open_message(temp, with(good, 0, 'K')), "not a token file");
-    EXPECT_SAYS(open_message(temp, with(good, 8, 2u)), "version 2");
+    EXPECT_SAYS(open_message(temp, with(good, 8, 3u)), "version 3");
+    EXPECT_SAYS(open_message(temp, with(good, 8, 1u)), "8 bytes too many");  // version 1 has no hashes of blocks
     EXPECT_SAYS(open_message(temp, with(good, 12, 3u)), "3 bytes per token");
     EXPECT_SAYS(open_message(temp, with(good, 12, 4u)), "do not go with a vocabulary of 50000");
     EXPECT_SAYS(open_message(temp, with(good, 16, std::uint64_t{9})), "bytes are missing");
@@ -123,11 +138,12 @@ TEST(TokenFile, EveryHeaderFieldIsChecked) {
     EXPECT_SAYS(open_message(temp, with(good, 48, std::uint64_t{1} << 40)), "impossible");
     EXPECT_SAYS(open_message(temp, with(good, 56, 50000)), "eos id is 50000");
     EXPECT_SAYS(open_message(temp, with(good, 60, -2)), "bos id is -2");
-    EXPECT_SAYS(open_message(temp, with(good, 64, 4u)), "unknown flags");
+    EXPECT_SAYS(open_message(temp, with(good, 64, 8u)), "unknown flags");
+    EXPECT_SAYS(open_message(temp, with(good, 64, 4u)), "8 bytes are missing");  // a mask
     EXPECT_SAYS(open_message(temp, with(good, 64, 1u)), "lacks");
     EXPECT_SAYS(open_message(temp, with(good, 68, 1u)), "reserved");
     EXPECT_SAYS(open_message(temp, with(good, 72, ~std::uint64_t{0})), "replaced");
-    EXPECT_SAYS(open_message(temp, with(good, 80, std::uint64_t{1})), "content is damaged");
+    EXPECT_SAYS(open_message(temp, with(good, 80, std::uint64_t{1})), "table of documents is damaged");
     EXPECT_SAYS(open_message(temp, with(good, 200, std::uint8_t{1})), "reserved");
     for (std::size_t at = 12; at < 256; ++at) {
         const std::string bytes = with(good, at, static_cast<char>(good[at] ^ 0x40), false);
@@ -152,9 +168,9 @@ TEST(TokenFile, EveryTruncationAndEveryFlippedBitOfTheContentIsFound) {
 TEST(TokenFile, DocumentsThatDoNotGrowAreRefusedOnOpening) {
     const TempFolder temp;
     const std::string good = good_bytes(temp);
-    const std::size_t offsets = good.size() - 4 * 8;
+    const std::size_t offsets = good.size() - 5 * 8;  // of three documents and the end, then the hash of the one block
     const auto opened = [&](std::size_t document, std::uint64_t value) {
-        const std::string path = temp.write("bad.tok", with(good, offsets + document * 8, value));
+        const std::string path = temp.write("bad.tok", rehashed(with(good, offsets + document * 8, value)));
         return message_of([&] { TokenFile file(path); });
     };
     EXPECT_SAYS(opened(0, 1), "document 0 begins at token 1");
@@ -165,7 +181,7 @@ TEST(TokenFile, DocumentsThatDoNotGrowAreRefusedOnOpening) {
 
 TEST(TokenFile, AnIdOutsideTheVocabularyIsReportedWithItsPlaceWhenRead) {
     const TempFolder temp;
-    const std::string path = temp.write("bad.tok", with(good_bytes(temp, 100), 256 + 2 * 5, std::uint16_t{100}));
+    const std::string path = temp.write("bad.tok", rehashed(with(good_bytes(temp, 100), 256 + 2 * 5, std::uint16_t{100})));
     const TokenFile file(path);
     std::vector<std::int32_t> ids(3);
     file.read(0, ids);
@@ -177,9 +193,61 @@ TEST(TokenFile, AnIdOutsideTheVocabularyIsReportedWithItsPlaceWhenRead) {
 
 TEST(TokenFile, ANegativeWideIdIsReportedToo) {
     const TempFolder temp;
-    const std::string path = temp.write("bad.tok", with(good_bytes(temp, 70000), 256 + 4 * 2, std::int32_t{-5}));
+    const std::string path = temp.write("bad.tok", rehashed(with(good_bytes(temp, 70000), 256 + 4 * 2, std::int32_t{-5})));
     std::vector<std::int32_t> ids(8);
     EXPECT_SAYS(message_of([&] { TokenFile(path).read(0, ids); }), "token 2 (byte 264)");
+}
+
+TEST(TokenFile, VersionOneIsReadAsBefore) {
+    const TempFolder temp;
+    const std::string good = good_bytes(temp);
+    std::string old = good.substr(0, good.size() - 8);  // without the hash of the one block
+    old = with(with(old, 8, 1u), 80, XXH3_64bits(old.data() + 256, old.size() - 256));
+    const std::string path = temp.write("old.tok", old);
+    const TokenFile file(path);
+    file.verify();
+    EXPECT_EQ(file.documents(), 3);
+    EXPECT_FALSE(file.info().has_block_hashes);
+    old[257] ^= 1;
+    EXPECT_SAYS(open_message(temp, old), "content is damaged");
+}
+
+TEST(TokenFile, ADamagedBlockIsFoundByTheFirstReadThatTouchesItAndByNoOther) {
+    const TempFolder temp;
+    std::string bytes = read_file(make_tokens(temp / "a.tok", {100000}));  // 200000 bytes: four blocks of 32768 tokens
+    bytes[256 + 2 * 65536 + 11] ^= 1;
+    const TokenFile file(temp.write("b.tok", bytes));
+    std::vector<std::int32_t> ids(10);
+    file.read(65526, ids);
+    file.read(98304, ids);
+    for (const std::int64_t at : {65527, 65536, 90000, 98303})
+        EXPECT_SAYS(message_of([&] { file.read(at, ids); }), "tokens 65536…98304 (bytes 131328…196864) are damaged");
+    EXPECT_SAYS(message_of([&] { file.verify(); }), "damaged");
+}
+
+TEST(TokenFile, AMaskSaysWhichTokensAreToBePredicted) {
+    const TempFolder temp;
+    TokenFileInfo info;
+    info.vocab_size = 100;
+    info.has_mask = true;
+    TokenFileWriter writer(temp / "a.tok", info);
+    std::vector<std::uint8_t> want;
+    for (int document = 0; document < 9; ++document) {
+        std::vector<std::int32_t> ids(7, document);
+        std::vector<std::uint8_t> targets;
+        for (int i = 0; i < 7; ++i) targets.push_back(i > document % 5);
+        writer.append(ids, targets);
+        writer.append(std::vector<std::int32_t>{99});
+        writer.end_document();
+        want.insert(want.end(), targets.begin(), targets.end());
+        want.push_back(1);
+    }
+    EXPECT_SAYS(message_of([&] { writer.append(std::vector<std::int32_t>{1, 2}, std::vector<std::uint8_t>{1}); }), "1 marks");
+    writer.finish();
+    const TokenFile file(temp / "a.tok");
+    file.verify();
+    ASSERT_TRUE(file.info().has_mask);
+    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(file.is_target(static_cast<std::int64_t>(i)), want[i] != 0) << i;
 }
 
 }  // namespace

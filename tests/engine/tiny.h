@@ -9,6 +9,7 @@
 
 #include "data/loader.h"
 #include "data/token_file.h"
+#include "data/token_writer.h"
 #include "engine/config.h"
 #include "engine/config_check.h"
 #include "engine/model/model.h"

@@ -12,6 +12,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/token_file.h"
+#include "data/token_writer.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
 #include "tests/fuzz/memory_file.h"
