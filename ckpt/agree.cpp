@@ -11,10 +11,21 @@
 namespace keel {
 namespace {
 
-constexpr int ranks_told = 4;  // a full disk is told by a few; a thousand ranks would say the same
+constexpr std::size_t reasons_told = 4, ranks_told = 8;  // a full disk is told by a few; a thousand ranks would say the same
 
 View<std::byte> bytes_of(std::string& text) {
     return {reinterpret_cast<std::byte*>(text.data()), {static_cast<std::int64_t>(text.size())}};
+}
+
+// "on every rank", "on ranks 1, 2"
+std::string ranks_text(const Group& group, const std::vector<std::string>& told, const std::string& reason) {
+    std::string text;
+    std::size_t count = 0;
+    for (std::size_t r = 0; r < told.size(); ++r)
+        if (told[r] == reason && count++ < ranks_told) text += concat(text.empty() ? "" : ", ", group.members()[r]);
+    if (count == told.size()) return "on every rank";
+    if (count > ranks_told) text += concat(" and ", count - ranks_told, " more");
+    return (count == 1 ? "on rank " : "on ranks ") + text;
 }
 
 }  // namespace
@@ -56,12 +67,13 @@ void together(Group& group, const std::string& what, const std::function<void()>
     }
     if (!group.any(problem.has_value())) return;
     const auto told = gather_texts(group, problem ? "!" + *problem : std::string());
+    std::vector<std::string> reasons;  // each once: of a file that is damaged every rank says the same
+    for (const std::string& reason : told)
+        if (!reason.empty() && std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) reasons.push_back(reason);
     std::string text;
-    int failed = 0;
-    for (std::size_t r = 0; r < told.size(); ++r)
-        if (!told[r].empty() && ++failed <= ranks_told)
-            text += concat(failed > 1 ? "\n  " : "", "on rank ", group.members()[r], ": ", told[r].substr(1));
-    if (failed > ranks_told) text += concat("\n  and on ", failed - ranks_told, " more ranks");
+    for (std::size_t i = 0; i < reasons.size() && i < reasons_told; ++i)
+        text += concat(i > 0 ? "\n  " : "", ranks_text(group, told, reasons[i]), ": ", reasons[i].substr(1));
+    if (reasons.size() > reasons_told) text += concat("\n  and on ", reasons.size() - reasons_told, " more");
     fail(what + " failed ", text);
 }
 

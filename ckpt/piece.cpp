@@ -21,7 +21,7 @@ Rect first_hole(const Rect& all, std::span<const Rect> rects) {
     for (auto at = borders.begin(); std::next(at) != borders.end(); ++at) {
         std::map<std::int64_t, std::int64_t> covered;  // first column → past the last
         for (const Rect& r : rects)
-            if (r.row <= *at && *at < r.row + r.rows) covered.emplace(r.col, r.col + r.cols);
+            if (!r.empty() && r.row <= *at && *at < r.row + r.rows) covered.emplace(r.col, r.col + r.cols);
         covered.emplace(all.cols, all.cols);
         std::int64_t col = 0;
         for (const auto& [begin, end] : covered) {
