@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/norm_rows.h"
 
 namespace keel {
@@ -109,10 +110,12 @@ std::int64_t rmsnorm_scratch_bytes(std::int64_t tokens, std::int64_t hidden) {
 
 template <class T> void rmsnorm_forward(Stream& stream, const RmsnormForward<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     forward_cpu(stream, args);
 }
 template <class T> void add_rmsnorm_forward(Stream& stream, const AddRmsnormForward<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     add_forward_cpu(stream, args);
 }
 template <class T> void rmsnorm_backward(Stream& stream, const RmsnormBackward<T>& args) {

@@ -1,5 +1,6 @@
 #include "kernels/swiglu.h"
 
+#include "kernels/cuda_ops.h"
 #include "kernels/simd.h"
 #include "kernels/tiles.h"
 
@@ -67,10 +68,12 @@ template <class T> void backward_cpu(Stream& stream, const SwigluBackward<T>& a)
 
 template <class T> void swiglu_forward(Stream& stream, const SwigluForward<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     forward_cpu(stream, args);
 }
 template <class T> void swiglu_backward(Stream& stream, const SwigluBackward<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     backward_cpu(stream, args);
 }
 

@@ -100,15 +100,22 @@ Stream::Stream(int threads, std::int64_t workspace_bytes, std::int64_t shared_by
     }
 }
 
-Stream::~Stream() { crew_->dismiss(); }
+Stream::Stream(Device device, void* native, void (*wait)(void*)) : device_(device), native_(native), wait_(wait) {}
 
-int Stream::threads() const { return crew_->threads; }
-std::int64_t Stream::workspace_bytes() const { return crew_->workspace_bytes; }
-std::byte* Stream::workspace(int thread) const { return crew_->workspace.data() + thread * crew_->workspace_bytes; }
-std::int64_t Stream::shared_bytes() const { return crew_->shared_bytes; }
-std::byte* Stream::shared_workspace() const { return workspace(crew_->threads); }
+Stream::~Stream() {
+    if (crew_) crew_->dismiss();
+}
+
+int Stream::threads() const { return crew_ ? crew_->threads : 0; }
+std::int64_t Stream::workspace_bytes() const { return crew_ ? crew_->workspace_bytes : 0; }
+std::byte* Stream::workspace(int thread) const {
+    return crew_ ? crew_->workspace.data() + thread * crew_->workspace_bytes : nullptr;
+}
+std::int64_t Stream::shared_bytes() const { return crew_ ? crew_->shared_bytes : 0; }
+std::byte* Stream::shared_workspace() const { return workspace(threads()); }
 
 void Stream::run(std::int64_t tiles, Call call, void* body) {
+    if (!crew_) fail("this op has no body for --device ", name(device_), "; its CPU body cannot run there");
     Crew& crew = *crew_;
     if (tiles <= 0) return;
     crew.tiles = tiles;

@@ -1,4 +1,5 @@
-// kernels/base/stream.h: an ordered queue of work on one device. On the CPU it is a fixed crew of threads.
+// kernels/base/stream.h: an ordered queue of work on one device. On the CPU it is a fixed crew of threads; on a GPU, real or
+// simulated, it names a queue of the CUDA runtime.
 //
 // `parallel` cuts work into tiles. The number of tiles and what each computes may depend on shapes only, never on
 // threads(): that is how any number of threads gives the same bits. Tiles are taken dynamically, so a busy neighbour
@@ -9,11 +10,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <type_traits>
 
 namespace keel {
 
-enum class Device : std::uint8_t { cpu };
+enum class Device : std::uint8_t { cpu, cuda, cudasim };
+constexpr std::string_view name(Device device) {
+    return device == Device::cpu ? "cpu" : device == Device::cuda ? "cuda" : "cudasim";
+}
 
 // Processors this process may run on (sched_getaffinity), at least 1.
 int available_cpus();
@@ -26,11 +31,15 @@ public:
     static constexpr int max_threads = 1024;
     explicit Stream(int threads = 0, std::int64_t workspace_bytes = default_workspace_bytes,
                     std::int64_t shared_bytes = default_shared_bytes);
+    // A queue of a GPU. `native` is its cudaStream_t and outlives this object; `wait(native)` returns when all that was
+    // queued is done. There is no crew and no workspace: `parallel` throws Error.
+    Stream(Device device, void* native, void (*wait)(void* native));
     ~Stream();
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
 
-    Device device() const { return Device::cpu; }
+    Device device() const { return device_; }
+    void* native() const { return native_; }      // of a GPU
     int threads() const;
     std::int64_t workspace_bytes() const;         // per thread
     std::byte* workspace(int thread) const;       // scratch of one thread, for the length of one tile
@@ -46,14 +55,19 @@ public:
     }
 
     // Everything queued is done afterwards. On the CPU it always is.
-    void synchronize() {}
+    void synchronize() {
+        if (wait_) wait_(native_);
+    }
 
 private:
     using Call = void (*)(void* body, std::int64_t tile, int thread);
     void run(std::int64_t tiles, Call call, void* body);
 
     struct Crew;
-    std::unique_ptr<Crew> crew_;
+    std::unique_ptr<Crew> crew_;  // of the CPU
+    Device device_ = Device::cpu;
+    void* native_ = nullptr;
+    void (*wait_)(void*) = nullptr;
 };
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

@@ -1,0 +1,153 @@
+// kernels/cudasim/block.h: one block of threads, each a fiber, and what they wait for: barriers, warp collectives, addresses.
+//
+// A thread runs until it waits; then another that can go on is chosen by Config::order. Lanes start late: one that ends
+// without having waited hands its stack to the next, so kernels without barriers never switch. A warp collective is done
+// once, by the last lane to arrive, over the arguments of all that take part; the others lie on their own stacks until
+// then. One mechanism thus serves shuffles, votes, ldmatrix and mma.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cudasim/config.h"
+#include "kernels/cudasim/fiber.h"
+#include "kernels/cudasim/findings.h"
+#include "kernels/cudasim/shared.h"
+#include "kernels/cudasim/types.h"
+
+namespace sim {
+
+constexpr unsigned warp_lanes = 32, max_threads = 1024, all_lanes = 0xffffffffu;
+
+struct Launch {
+    cuda::dim3 grid, block;
+    std::size_t dynamic_bytes = 0;
+    void (*call)(const void* arguments) = nullptr;  // the kernel, once, as one thread
+    const void* arguments = nullptr;
+    Site site;
+};
+
+// One lane's part in a collective: a struct on its stack, with what it brings and where it wants its result.
+struct Part {
+    const struct Collective* what;
+    unsigned mask;
+    Site site;
+};
+struct Collective {
+    const char* name;
+    // parts[lane] is null for lanes that take no part; `mask` are those that do.
+    void (*run)(Part* const (&parts)[warp_lanes], unsigned mask);
+    bool whole_warp = false;  // ldmatrix, mma: undefined unless all 32 lanes take part
+};
+
+std::string hex(unsigned mask);
+
+class Block {
+public:
+    Block();
+    ~Block();
+    static Block& current();  // of the calling kernel thread
+    static bool in_kernel();
+
+    // Runs every thread to its end, or reports why that cannot be and returns false.
+    bool run(const Launch& launch, cuda::uint3 index, const Config& config, std::uint64_t seed);
+
+    // ---- called by threads ----
+    // Waits at barrier `id` until `count` threads have arrived (0: all that have not left). Returns how many of those that
+    // waited brought true.
+    unsigned barrier(unsigned id, unsigned count, const Site& site, bool vote = false);
+    void arrive(unsigned id, unsigned count, const Site& site);  // counts, and does not wait
+    void join(Part& part);
+    void wait_at(const void* address, const char* what, const Site& site);  // until somebody wakes it
+    void wake(const void* address);
+    void yield(const Site& site);
+    [[noreturn]] void stop(Kind kind, const std::string& text);  // reports, and ends the launch
+
+    Shared& shared() { return shared_; }
+    const Config& config() const { return config_; }
+    unsigned thread() const { return running_; }           // linear number in the block
+    unsigned lane() const { return running_ % warp_lanes; }
+    unsigned alive(unsigned warp) const { return warps_[warp].alive; }
+    std::string who() const;                               // "thread 5 of block 2"
+    std::string block_text() const;                        // "block 2 of the launch at …"
+    std::uint64_t random();                                // seeded
+
+    // Copies the running thread has started and nobody waited for; async.cpp owns the meaning.
+    struct Copy { void* to; const void* from; unsigned bytes, zeros; Site site; };
+    struct Copies {
+        std::vector<Copy> queue;             // oldest first
+        std::vector<std::size_t> groups;     // lengths of the committed groups, oldest first
+        std::size_t open = 0;                // copies after the last commit
+    };
+    Copies& copies() { return lanes_[running_].copies; }
+
+    // Asynchronous work of the whole block (bulk copies): done when nothing else can run, or earlier by chance.
+    struct Deferred { void (*run)(void* state); void* state; };
+    std::vector<Deferred>& deferred() { return deferred_; }
+
+private:
+    enum class Waits : std::uint8_t { nothing, barrier, collective, address, over };
+    struct Lane {
+        Fiber* fiber;
+        Waits waits;
+        bool vote;
+        unsigned barrier, votes, passed;
+        Site site;
+        Part* part;
+        const void* address;
+        const char* what;
+        cuda::uint3 index;
+        Copies copies;
+    };
+    struct Warp {
+        unsigned runnable, alive, parked, last;
+    };
+    struct Barrier {
+        unsigned arrived = 0, count = 0;
+        unsigned phase = 0;
+        std::array<unsigned, max_threads / warp_lanes> waiting{};  // lanes, per warp
+        unsigned ghosts = 0;                                       // arrived without waiting
+    };
+
+    static void trampoline();
+    void prepare(const Launch& launch, cuda::uint3 index);
+    void finish();
+    bool leave();                       // the running thread is over; true if its stack goes on as another
+    void reschedule();                  // the running thread waits, or lets the order decide
+    int pick();
+    int pick_or_stop();
+    void set_running(unsigned lane);
+    void make_runnable(unsigned lane);
+    void complete_if_full(unsigned id);
+    bool collective_ready(unsigned lane, unsigned& group) const;
+    void do_collective(unsigned warp, unsigned group);
+    void check_copies_over();
+    std::string waiters() const;
+    std::string ranges(const std::vector<bool>& chosen) const;  // "0-15, 32"
+    template <class Which> std::string ranges_of(Which which) const {
+        std::vector<bool> chosen(threads_);
+        for (unsigned i = 0; i < threads_; ++i) chosen[i] = which(lanes_[i]);
+        return ranges(chosen);
+    }
+
+    Config config_;
+    std::uint64_t random_ = 0;
+    const Launch* launch_ = nullptr;
+    cuda::uint3 index_{};
+    unsigned threads_ = 0, warp_count_ = 0, alive_ = 0, running_ = 0;
+    unsigned runnable_warps_ = 0, idle_yields_ = 0;
+    bool stopped_ = false;
+    Fiber main_;
+    std::vector<Lane> lanes_;
+    std::array<Warp, max_threads / warp_lanes> warps_{};
+    std::array<Barrier, 16> barriers_{};
+    std::vector<Deferred> deferred_;
+    std::vector<std::unique_ptr<Fiber>> fibers_;
+    std::vector<Fiber*> free_;
+    Shared shared_;
+};
+
+}  // namespace sim

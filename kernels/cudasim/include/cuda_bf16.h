@@ -1,0 +1,5 @@
+#pragma once
+
+#include "kernels/cudasim/bf16.h"
+
+using namespace sim::cuda;

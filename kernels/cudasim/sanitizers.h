@@ -1,0 +1,40 @@
+// kernels/cudasim/sanitizers.h: what the model tells the address and thread sanitizers, and nothing without them.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cudasim/fiber.h"
+
+#if SIM_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+#if SIM_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace sim {
+
+inline void poison_region([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
+#if SIM_ASAN
+    ASAN_POISON_MEMORY_REGION(p, bytes);
+#endif
+}
+inline void unpoison_region([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
+#if SIM_ASAN
+    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+#endif
+}
+
+// What happened before a release of an address happens before what follows an acquire of it.
+inline void happens_before([[maybe_unused]] const void* address) {
+#if SIM_TSAN
+    __tsan_release(const_cast<void*>(address));
+#endif
+}
+inline void happens_after([[maybe_unused]] const void* address) {
+#if SIM_TSAN
+    __tsan_acquire(const_cast<void*>(address));
+#endif
+}
+
+}  // namespace sim

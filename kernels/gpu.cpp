@@ -1,0 +1,46 @@
+#include "kernels/gpu.h"
+
+#include "kernels/base/error.h"
+
+namespace keel {
+
+namespace on_cuda {
+std::optional<std::string> why_no_gpu();
+std::unique_ptr<Gpu> open_gpu(int index);
+}  // namespace on_cuda
+namespace on_cudasim {
+std::optional<std::string> why_no_gpu();
+std::unique_ptr<Gpu> open_gpu(int index);
+}  // namespace on_cudasim
+
+std::optional<std::string> why_no_gpu(Device device) {
+    switch (device) {
+        case Device::cpu: return "the CPU is no GPU";
+        case Device::cuda:
+#if KEEL_CUDA
+            return on_cuda::why_no_gpu();
+#else
+            return "this keel was built without a CUDA toolkit";
+#endif
+        case Device::cudasim:
+#if KEEL_CUDASIM
+            return on_cudasim::why_no_gpu();
+#else
+            return "this library of kernels was built without cudasim";
+#endif
+    }
+    return "no such device";
+}
+
+std::unique_ptr<Gpu> open_gpu(Device device, [[maybe_unused]] int index) {
+    if (const auto why = why_no_gpu(device)) fail("--device ", name(device), ": ", *why);
+#if KEEL_CUDA
+    if (device == Device::cuda) return on_cuda::open_gpu(index);
+#endif
+#if KEEL_CUDASIM
+    if (device == Device::cudasim) return on_cudasim::open_gpu(index);
+#endif
+    return nullptr;
+}
+
+}  // namespace keel

@@ -1,0 +1,88 @@
+// tests/sim/gpu_tensor.h: tensors in the memory of a GPU, real or simulated, and ops swept over the schedules of cudasim.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cudasim/sweep.h"
+#include "kernels/gpu.h"
+#include "tests/kernels/tensor.h"
+
+namespace keel {
+
+// A tensor of its own allocation, filled with values rounded to T, or left as allocated (under cudasim: poison).
+template <class T> class GpuTensor {
+public:
+    GpuTensor(Gpu& gpu, Stream& stream, std::initializer_list<std::int64_t> dims)
+        : gpu_(gpu), stream_(stream), view_(nullptr, dims), bytes_(view_.bytes()), data_(gpu.allocate(bytes_)) {
+        view_ = View<T>(reinterpret_cast<T*>(data_), dims);
+    }
+    GpuTensor(Gpu& gpu, Stream& stream, std::initializer_list<std::int64_t> dims, const Values& values)
+        : GpuTensor(gpu, stream, dims) {
+        fill(values);
+    }
+    GpuTensor(const GpuTensor&) = delete;
+    GpuTensor& operator=(const GpuTensor&) = delete;
+    ~GpuTensor() { gpu_.release(data_); }
+
+    View<T> view() const { return view_; }
+    View<const T> read() const { return view_; }
+
+    void fill(const Values& values) {
+        Tensor<T> host(values);
+        gpu_.copy_in(stream_, data_, host.view().data(), bytes_);
+    }
+    Values values() const {
+        std::vector<T> host(static_cast<std::size_t>(view_.size()));
+        gpu_.copy_out(stream_, host.data(), data_, bytes_);
+        Values out(host.size());
+        for (std::size_t i = 0; i < host.size(); ++i) {
+            if constexpr (std::is_same_v<T, bf16>) out[i] = static_cast<double>(static_cast<float>(host[i]));
+            else out[i] = static_cast<double>(host[i]);
+        }
+        return out;
+    }
+
+private:
+    Gpu& gpu_;
+    Stream& stream_;
+    View<T> view_;
+    std::int64_t bytes_;
+    std::byte* data_;
+};
+
+// One simulated GPU and a stream, for as long as the tests run.
+struct SimulatedGpu {
+    std::unique_ptr<Gpu> gpu = open_gpu(Device::cudasim);
+    std::unique_ptr<Stream> stream = gpu->make_stream();
+    static SimulatedGpu& get() {
+        static SimulatedGpu one;
+        return one;
+    }
+};
+
+// run(gpu, stream) returns every output. Runs it under the schedules of `options` and demands the same bits and no findings;
+// then, where there is a real GPU, once there. Returns the outputs, one set for each device.
+template <class Run> std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {}) {
+    std::vector<std::vector<Values>> all;
+    SimulatedGpu& one = SimulatedGpu::get();
+    const sim::SweepResult result = sim::sweep(options, [&](sim::Outputs& outputs) {
+        const std::vector<Values> got = run(*one.gpu, *one.stream);
+        for (std::size_t i = 0; i < got.size(); ++i)
+            outputs.add("output " + std::to_string(i), got[i].data(), got[i].size() * sizeof(double));
+        if (all.empty()) all.push_back(got);
+    });
+    EXPECT_EQ(result.text(), "");
+    if (!why_no_gpu(Device::cuda)) {
+        static const std::unique_ptr<Gpu> gpu = open_gpu(Device::cuda);
+        static const std::unique_ptr<Stream> stream = gpu->make_stream();
+        all.push_back(run(*gpu, *stream));
+    }
+    return all;
+}
+
+}  // namespace keel
