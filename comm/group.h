@@ -162,7 +162,8 @@ public:
 
 protected:
     friend class Ticket;
-    // The transport: does what the call says, with all ranks of the group. stream may be null: votes and barriers have none.
+    // The transport: does what the call says, with all ranks of the group, of which there are two or more. `stream` is null for
+    // votes and barriers.
     virtual void run(Stream* stream, const Call& call) = 0;
     virtual void* begin_send(const std::byte* data, std::int64_t bytes, int to, int channel) = 0;
     virtual void end_send(void* message) = 0;              // waits
@@ -222,8 +223,8 @@ public:
     void abort(const std::string&) noexcept override {}
 
 protected:
-    void run(Stream* stream, const Call& call) override;
-    // There is no peer: `send` and `receive` are refused before they come here.
+    // There is no peer: collectives are the identity and messages are refused before they come here.
+    void run(Stream*, const Call&) override {}
     void* begin_send(const std::byte*, std::int64_t, int, int) override { return nullptr; }
     void end_send(void*) override {}
     void drop_send(void*) noexcept override {}

@@ -203,11 +203,10 @@ Mesh::Mesh(World& world, const MeshShape& shape, bool tied, std::span<const std:
     for (const std::string_view name : with) {
         const RankLists lists = name == "world" ? mesh_groups(shape_, shape_.order)
                                                 : named_groups(shape_, name == "beside" ? "dp_cp" : name, tied);
-        const std::string called(name);
+        std::vector<int> members = {world.rank()};
         for (const std::vector<int>& list : lists)
-            if (std::find(list.begin(), list.end(), world.rank()) != list.end() && list.size() > 1)
-                groups_[called] = world.group(called, list);
-        if (!groups_[called]) groups_[called] = std::make_unique<SoloGroup>(called, world.rank());
+            if (std::find(list.begin(), list.end(), world.rank()) != list.end()) members = list;
+        groups_[std::string(name)] = world.group(std::string(name), members);
     }
 }
 

@@ -53,8 +53,8 @@ RankLists level_groups(std::span<const int> ranks, std::span<const int> sizes, i
 // "rank  tp cp dp pp  host", a line per rank; of more than 64 ranks the first and the last.
 std::string rank_map(const MeshShape& shape, std::span<const std::string> hosts);
 
-// The groups that one rank belongs to, made once, in one order on every rank, and handed in to whoever needs them. A group of
-// one rank is a SoloGroup, and so is embd or pos_embd of a rank outside of it.
+// The groups that one rank belongs to, made once, in one order on every rank, and handed in to whoever needs them. A rank that
+// is in no embd or pos_embd has one of its own, alone.
 class Mesh {
 public:
     // Collective over the world. `with` names the groups to make; "world" and "beside" (dp_cp once more, for the thread that
