@@ -1,5 +1,6 @@
 #include "data/loader.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -24,11 +25,14 @@ struct Slot {
     std::int64_t first = 0, count = 0;
     std::uint64_t turn = 0;  // order of the hints
     std::exception_ptr error;
+    std::vector<Piece> pieces;                  // of one sample
+    std::vector<std::uint8_t> begins, wanted;   // of its seq_len + 1 tokens: begins a document, is to be predicted
     std::vector<std::int32_t> tokens, ids, labels, positions, lo;
     Batch batch;
 
-    Slot(std::int64_t seq_len, std::int64_t max_count)
-        : tokens(static_cast<std::size_t>(seq_len + 1)), ids(static_cast<std::size_t>(seq_len * max_count)), labels(ids),
+    Slot(std::int64_t seq_len, std::int64_t max_count, std::int64_t max_pieces)
+        : pieces(static_cast<std::size_t>(max_pieces)), begins(static_cast<std::size_t>(seq_len + 2)), wanted(begins),
+          tokens(static_cast<std::size_t>(seq_len + 1)), ids(static_cast<std::size_t>(seq_len * max_count)), labels(ids),
           positions(ids), lo(ids), batch(view_of(0)) {}
 
     Batch view_of(std::int64_t size) const {
@@ -52,37 +56,57 @@ struct Loader::State {
 
     State(const Dataset& d, const LoaderSpec& s) : dataset(d), spec(s) {}
 
+    // Reads the pieces of a sample, one behind the other; marks where documents begin and what is to be predicted.
+    std::int64_t gather(Slot& slot, std::int64_t sample) const {
+        const std::int64_t count = dataset.pieces(sample, slot.pieces);
+        std::fill(slot.begins.begin(), slot.begins.end(), std::uint8_t{0});
+        std::int64_t at = 0;
+        for (const Piece& piece : std::span(slot.pieces).first(static_cast<std::size_t>(count))) {
+            const TokenFile& file = dataset.file(piece.file);
+            file.read(piece.token, std::span(slot.tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(piece.count)));
+            if (spec.reset_at_document) {
+                slot.begins[static_cast<std::size_t>(at)] = 1;
+                const std::int64_t end = piece.token + piece.count;
+                std::int64_t document = file.document_of(piece.token) + 1;
+                for (std::int64_t b; document < file.documents() && (b = file.document_begin(document)) < end; ++document)
+                    slot.begins[static_cast<std::size_t>(at + b - piece.token)] = 1;
+            }
+            for (std::int64_t t = 0; t < piece.count; ++t)
+                slot.wanted[static_cast<std::size_t>(at + t)] = !file.info().has_mask || file.is_target(piece.token + t);
+            at += piece.count;
+        }
+        return at;
+    }
+
     void fill_row(Slot& slot, std::int64_t row) const {
         const std::int64_t seq_len = dataset.seq_len(), base = row * seq_len;
-        const auto [source, begin] = dataset.place(slot.first + row);
-        const TokenFile& file = dataset.file(source);
-        file.read(begin, slot.tokens);
-        std::int64_t document = 0, border = seq_len + 1, start = 0;  // of the document in which t lies, counted from the row
-        if (spec.reset_at_document) {
-            document = file.document_of(begin);
-            border = file.document_begin(document + 1) - begin;
-        }
+        const std::int64_t total = gather(slot, slot.first + row), read = std::min(total, seq_len);
+        std::int64_t start = 0;  // of the document in which t lies, counted from the row
         const auto close = [&](std::int64_t end) {
             slot.batch.sum_len += end - start;
             slot.batch.sum_len_sq += (end - start) * (end - start);
         };
-        for (std::int64_t t = 0; t < seq_len; ++t) {
-            if (t == border) {
+        for (std::int64_t t = 0; t < read; ++t) {
+            if (t > 0 && slot.begins[static_cast<std::size_t>(t)] != 0) {
                 close(t);
                 start = t;
-                ++document;
-                border = file.document_begin(document + 1) - begin;
             }
-            const auto i = static_cast<std::size_t>(base + t);
-            const bool last = t + 1 == border;
+            const auto i = static_cast<std::size_t>(base + t), next = static_cast<std::size_t>(t + 1);
+            const bool predicts = t + 1 < total && slot.begins[next] == 0 && slot.wanted[next] != 0;
             slot.ids[i] = slot.tokens[static_cast<std::size_t>(t)];
-            slot.labels[i] = last ? -1 : slot.tokens[static_cast<std::size_t>(t + 1)];
+            slot.labels[i] = predicts ? slot.tokens[next] : -1;
             slot.positions[i] = static_cast<std::int32_t>(t - start);
             slot.lo[i] = static_cast<std::int32_t>(
                 base + (spec.window > 0 && t - start >= spec.window ? t - spec.window + 1 : start));
-            slot.batch.loss_tokens += last ? 0 : 1;
+            slot.batch.loss_tokens += predicts ? 1 : 0;
         }
-        close(seq_len);
+        close(read);
+        for (std::int64_t t = read; t < seq_len; ++t) {  // padding sees itself, is seen by nobody and predicts nothing
+            const auto i = static_cast<std::size_t>(base + t);
+            slot.ids[i] = slot.positions[i] = 0;
+            slot.labels[i] = -1;
+            slot.lo[i] = static_cast<std::int32_t>(base + t);
+        }
     }
 
     // Called without the mutex; nobody else touches a slot that is `filling`.
@@ -142,7 +166,7 @@ Loader::Loader(const Dataset& dataset, const LoaderSpec& spec) : state_(new Stat
     // One is held by the caller and one more keeps next() from waiting for the thread to leave a slot.
     const std::int64_t slots = spec.prefetch + 2;
     state_->slots.reserve(static_cast<std::size_t>(slots));
-    for (std::int64_t i = 0; i < slots; ++i) state_->slots.emplace_back(dataset.seq_len(), spec.max_count);
+    for (std::int64_t i = 0; i < slots; ++i) state_->slots.emplace_back(dataset.seq_len(), spec.max_count, dataset.max_pieces());
     if (spec.prefetch > 0) state_->thread = std::thread([s = state_.get()] { s->run(); });
 }
 

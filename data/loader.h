@@ -6,7 +6,9 @@
 // asks for those samples.
 //
 // With reset_at_document a document is on its own: positions and the mask restart at its first token, and its last token
-// predicts nothing (label -1). A row is a border too: a document that runs on from the row before starts anew.
+// predicts nothing (label -1). A row is a border too: a document that runs on from the row before starts anew. Without it a
+// row is one text. What the mask of a token file leaves out is read and not predicted. A packed row may end in padding: id 0,
+// label -1, seen by itself alone, and counted nowhere.
 #pragma once
 
 #include <cstdint>

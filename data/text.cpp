@@ -270,21 +270,4 @@ std::int64_t TextReader::file_bytes_read() const {
     return state_->done_before + (state_->bytes ? state_->bytes->file_bytes_read() : 0);
 }
 
-std::vector<fs::path> expand_inputs(const std::vector<std::string>& inputs) {
-    std::vector<fs::path> paths;
-    for (const std::string& input : inputs) {
-        if (!fs::is_directory(input)) {
-            paths.emplace_back(input);
-            continue;
-        }
-        std::vector<fs::path> inside;
-        for (const auto& entry : fs::directory_iterator(input))
-            if (entry.is_regular_file()) inside.push_back(entry.path());
-        if (inside.empty()) fail_usage("the folder ", input, " holds no files");
-        std::sort(inside.begin(), inside.end(), [](const auto& a, const auto& b) { return a.native() < b.native(); });
-        paths.insert(paths.end(), inside.begin(), inside.end());
-    }
-    return paths;
-}
-
 }  // namespace keel

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "data/inputs.h"
+
 namespace keel {
 
 enum class TextFormat : std::uint8_t {
@@ -71,8 +73,5 @@ private:
     struct State;
     std::unique_ptr<State> state_;
 };
-
-// Regular files as they are; a folder stands for the files in it, sorted by the bytes of their names.
-std::vector<std::filesystem::path> expand_inputs(const std::vector<std::string>& inputs);
 
 }  // namespace keel

@@ -10,11 +10,19 @@
 namespace keel {
 namespace {
 
+// Where a sample of consecutive tokens begins.
+Piece place(const Dataset& data, std::int64_t sample) {
+    std::vector<Piece> pieces(static_cast<std::size_t>(data.max_pieces()));
+    EXPECT_EQ(data.pieces(sample, pieces), 1);
+    EXPECT_EQ(pieces[0].count, data.seq_len() + 1);
+    return pieces[0];
+}
+
 std::set<std::pair<std::int64_t, std::int64_t>> places(const Dataset& data, std::int64_t first, std::int64_t count) {
     std::set<std::pair<std::int64_t, std::int64_t>> out;
     for (std::int64_t n = first; n < first + count; ++n) {
-        const auto place = data.place(n);
-        out.emplace(place.file, place.token);
+        const Piece at = place(data, n);
+        out.emplace(at.file, at.token);
     }
     return out;
 }
@@ -34,7 +42,7 @@ TEST(Dataset, EveryEpochVisitsEverySampleOfEveryFileOnce) {
         EXPECT_EQ(places(data, 17, 17), all);
         EXPECT_EQ(places(data, 17 * 1000, 17), all);
         bool same = true;
-        for (std::int64_t n = 0; n < 17; ++n) same = same && data.place(n).token == data.place(n + 17).token;
+        for (std::int64_t n = 0; n < 17; ++n) same = same && place(data, n).token == place(data, n + 17).token;
         EXPECT_EQ(same, !shuffle);
     }
 }
@@ -85,8 +93,8 @@ TEST(Dataset, ABlendKeepsItsWeightsAtEveryPrefixAndEachFileItsEpochs) {
     const Dataset data(spec);
     std::map<std::int64_t, std::vector<std::int64_t>> drawn;
     for (std::int64_t n = 0; n < 1000; ++n) {
-        const auto place = data.place(n);
-        drawn[place.file].push_back(place.token);
+        const Piece at = place(data, n);
+        drawn[at.file].push_back(at.token);
         EXPECT_LT(std::abs(static_cast<double>(drawn[0].size()) - 0.7 * static_cast<double>(n + 1)), 1);
     }
     for (std::size_t epoch = 0; epoch + 1 < 300 / 5; ++epoch) {
@@ -103,7 +111,7 @@ TEST(Dataset, FilesOfABlendAreShuffledIndependently) {
     spec.seq_len = 10;
     const Dataset data(spec);
     std::vector<std::int64_t> drawn[2];
-    for (std::int64_t n = 0; n < 200; ++n) drawn[data.place(n).file].push_back(data.place(n).token);
+    for (std::int64_t n = 0; n < 200; ++n) drawn[place(data, n).file].push_back(place(data, n).token);
     EXPECT_EQ(drawn[0].size(), 100u);
     EXPECT_NE(drawn[0], drawn[1]);
 }
@@ -136,7 +144,7 @@ TEST(Dataset, RefusesWhatCannotMakeASample) {
     EXPECT_SAYS(message_of([&] { Dataset data(spec); }), "data.seq_len is 0");
     spec.seq_len = 9;
     EXPECT_EQ(Dataset(spec).samples_per_epoch(), 1);
-    EXPECT_SAYS(message_of([&] { Dataset(spec).place(-1); }), "sample -1");
+    EXPECT_SAYS(message_of([&] { place(Dataset(spec), -1); }), "sample -1");
     spec.paths.clear();
     EXPECT_SAYS(message_of([&] { Dataset data(spec); }), "no token files");
 }
