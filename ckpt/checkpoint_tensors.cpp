@@ -97,13 +97,14 @@ std::vector<CheckpointFile> write_tensor_file(const fs::path& folder, TensorKind
     })};
 }
 
-CheckpointTensors::CheckpointTensors(const fs::path& folder, std::span<const CheckpointFile> files, bool weights, bool optimizer)
+CheckpointTensors::CheckpointTensors(const fs::path& folder, std::span<const CheckpointFile> files, bool weights, bool optimizer,
+                                     Coverage coverage)
     : folder_(folder) {
     for (const CheckpointFile& f : files) {
         if (weights && is_tensor_file(f.name, TensorKind::weights)) add_file(f, TensorKind::weights);
         if (optimizer && is_tensor_file(f.name, TensorKind::optimizer)) add_file(f, TensorKind::optimizer);
     }
-    check_tiling();
+    if (coverage == Coverage::whole) check_tiling();
 }
 
 void CheckpointTensors::add_file(const CheckpointFile& listed, TensorKind kind) {

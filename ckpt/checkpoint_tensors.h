@@ -33,9 +33,13 @@ std::vector<CheckpointFile> write_tensor_file(const std::filesystem::path& folde
 
 class CheckpointTensors {
 public:
+    enum class Coverage : std::uint8_t { whole, part };  // part: the files of one rank, whose tensors have holes
+
     // Of the files among `files` that hold tensors of the kinds asked for.
-    CheckpointTensors(const std::filesystem::path& folder, std::span<const CheckpointFile> files, bool weights, bool optimizer);
-    explicit CheckpointTensors(const CheckpointInfo& info) : CheckpointTensors(info.path, info.files, true, true) {}
+    CheckpointTensors(const std::filesystem::path& folder, std::span<const CheckpointFile> files, bool weights, bool optimizer,
+                      Coverage coverage = Coverage::whole);
+    explicit CheckpointTensors(const CheckpointInfo& info, Coverage coverage = Coverage::whole)
+        : CheckpointTensors(info.path, info.files, true, true, coverage) {}
 
     struct Piece {
         std::size_t file, stored;  // files()[file].header.tensors[stored]
