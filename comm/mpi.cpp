@@ -64,6 +64,7 @@ void run_mpi(const Launch& launch, const MpiOptions& options, const std::functio
         error = std::current_exception();
     }
     if (error) shared->leave(error, complain);
+    shared.reset();
     MPI_Finalize();
 }
 

@@ -135,7 +135,8 @@ void MpiGroup::finish_inline(const Call& call) {
     }
 }
 
-// part_of(r) → {where rank r's part of this rank's vector begins, its elements}.
+// Sums one part of every rank's vector, this rank's own, which it writes to `out`: pieces of the others' come into the buffer, round
+// by round, while pieces of their parts go to them. part_of(r) → {where rank r's part of this rank's vector begins, its elements}.
 template <class PartOf> void MpiGroup::reduce_parts(Stream* stream, const Call& call, std::byte* out, PartOf part_of) {
     const std::int64_t width = call.width, n = size();
     const std::int64_t piece = std::max<std::int64_t>(64, shared_->options.buffer_bytes / (n - 1) / width / 64 * 64);
@@ -226,14 +227,15 @@ void* MpiGroup::begin_send(const std::byte* data, std::int64_t bytes, int to, in
     *message = {MPI_REQUEST_NULL, bytes, to, channel, false};
     check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, first_channel_tag + channel, comm_, &message->request),
               "MPI_Isend");
+    shared_->count_send(1);
     return message;
 }
 
 void MpiGroup::end_send(void* handle) {
     auto* message = static_cast<Message*>(handle);
-    const bool taken = shared_->wait({&message->request, 1});
-    message->free = taken;
-    if (taken) return;
+    message->free = shared_->wait({&message->request, 1});
+    shared_->count_send(-1);
+    if (message->free) return;
     const int to = members()[static_cast<std::size_t>(message->to)];
     fail_waiting(concat(title(), ": send of ", message->bytes, " bytes to rank ", to, " on channel ", message->channel), {to});
 }
@@ -244,6 +246,7 @@ void MpiGroup::drop_send(void* handle) noexcept {
     int done = 0;
     MPI_Test(&message->request, &done, MPI_STATUS_IGNORE);
     message->free = done != 0;
+    shared_->count_send(-1);
 }
 
 void MpiGroup::receive_bytes(Stream&, std::byte* data, std::int64_t bytes, int from, int channel) {
@@ -251,7 +254,7 @@ void MpiGroup::receive_bytes(Stream&, std::byte* data, std::int64_t bytes, int f
         return concat(title(), ": receive of ", bytes, " bytes from rank ", members()[static_cast<std::size_t>(from)],
                       " on channel ", channel);
     };
-    const std::vector<int> sender = {members()[static_cast<std::size_t>(from)]};
+    const auto gone = [&] { fail_waiting(what(), {members()[static_cast<std::size_t>(from)]}); };
     MPI_Message message;
     MPI_Status status;
     const bool arrived = shared_->wait_for([&] {
@@ -259,13 +262,13 @@ void MpiGroup::receive_bytes(Stream&, std::byte* data, std::int64_t bytes, int f
         check_mpi(MPI_Improbe(from, first_channel_tag + channel, comm_, &there, &message, &status), "MPI_Improbe");
         return there != 0;
     });
-    if (!arrived) fail_waiting(what(), sender);
+    if (!arrived) gone();
     int sent = 0;
     MPI_Get_count(&status, MPI_BYTE, &sent);
     if (sent != bytes) fail(what(), ": it sent ", sent, "; both must have the same size");
     MPI_Request request;
     check_mpi(MPI_Imrecv(data, sent, MPI_BYTE, &message, &request), "MPI_Imrecv");
-    if (!shared_->wait({&request, 1})) fail_waiting(what(), sender);
+    if (!shared_->wait({&request, 1})) gone();
 }
 
 }  // namespace keel

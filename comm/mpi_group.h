@@ -46,12 +46,11 @@ private:
         std::int64_t send_bytes = 0, receive_bytes = 0;
     };
 
-    // Sends and receives parcels_[r] for every other rank r; returns the ranks (of the world) that did not send theirs.
+    // Sends and receives parcels_[r] for every other rank r; fails in the name of `call`.
     void exchange(MPI_Comm comm, int tag, const Call* call);
     void make_communicator();
     void greet(const Call& call, std::int64_t value_bytes);
     void finish_inline(const Call& call);
-    // Sum of one part: others' pieces come into the buffer, round by round. ins, outs: of this rank.
     template <class PartOf> void reduce_parts(Stream* stream, const Call& call, std::byte* out, PartOf part_of);
     [[noreturn]] void fail_waiting(const std::string& what, const std::vector<int>& absent);
     std::string title() const;

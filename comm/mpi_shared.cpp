@@ -14,7 +14,12 @@ namespace {
 
 constexpr int control_tag = 1;
 constexpr int polls_per_look = 16;         // at `control` and at the clock
-constexpr long sleep_ns = 50'000;          // as fine as a kernel's timer slack
+constexpr int polls_per_nap = 8;           // of the mover: each moves a few fragments of a long message
+
+void nap() {
+    const timespec time{0, 50'000};        // as fine as a kernel's timer slack
+    nanosleep(&time, nullptr);
+}
 
 MpiClock::duration seconds(double s) {
     return std::chrono::duration_cast<MpiClock::duration>(std::chrono::duration<double>(std::min(s, 1e9)));
@@ -54,6 +59,23 @@ MpiShared::MpiShared(const MpiOptions& o) : options(o) {
     MPI_Comm_free(&machine);
     farewells_.assign(static_cast<std::size_t>(size), -1);
     busy_polls = local_size <= available_cpus() ? 20000 : 200;
+    mover_ = std::thread([this] {
+        while (!quit_) {
+            sending_.wait([&] { return quit_ || sends_ > 0; }, Signal::Clock::time_point::max(), 0);
+            for (; !quit_ && sends_ > 0; nap())
+                for (int i = 0; i < polls_per_nap; ++i) poll();
+        }
+    });
+}
+
+MpiShared::~MpiShared() {
+    quit_ = true;
+    sending_.ring();
+    mover_.join();
+}
+
+void MpiShared::count_send(int change) {
+    if ((sends_ += change) == 1 && change > 0) sending_.ring();
 }
 
 void MpiShared::tell_all(const Note& note) {
@@ -114,8 +136,7 @@ bool MpiShared::Pause::again() {
         if (shared_.aborted || MpiClock::now() > until_) return false;
     }
     if (polls_ > shared_.busy_polls) {
-        const timespec nap{0, sleep_ns};
-        nanosleep(&nap, nullptr);
+        nap();
     } else {
         sched_yield();
     }
@@ -162,8 +183,7 @@ void MpiShared::leave(std::exception_ptr error, const std::function<int(std::exc
         return all && (code != peer || !cause_elsewhere);
     };
     while (!others_done() && MpiClock::now() < until) {
-        const timespec nap{0, 1'000'000};
-        nanosleep(&nap, nullptr);
+        nap();
     }
     MPI_Abort(MPI_COMM_WORLD, code);
     std::_Exit(code);

@@ -8,9 +8,11 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/mpi.h"
+#include "comm/signal.h"
 
 namespace keel {
 
@@ -21,6 +23,7 @@ void check_mpi(int code, const char* call);
 
 struct MpiShared {
     explicit MpiShared(const MpiOptions& options);  // collective over all processes
+    ~MpiShared();
 
     const MpiOptions options;
     int rank = 0, size = 1, local_rank = 0, local_size = 1;
@@ -33,6 +36,11 @@ struct MpiShared {
     void abort(const std::string& why) noexcept;
     std::string departure();             // "rank 2 left: out of memory"
     void poll();                         // looks for news on `control`; any thread
+
+    // A send has begun (1) or ended (-1). MPI moves a long message only while its sender is in some call of MPI: over TCP it would
+    // lie there until the sender has computed whatever comes next. So a thread of ours calls, for as long as any send is
+    // under way.
+    void count_send(int change);
 
     // Until all requests are complete. False when a peer has left or the deadline has passed; requests that are complete are then
     // MPI_REQUEST_NULL, others still under way.
@@ -68,6 +76,11 @@ private:
     void tell_all(const Note& note);
 
     Note notes_[2];     // on their way to the peers, by kind
+
+    std::atomic<int> sends_{0};
+    std::atomic<bool> quit_{false};
+    Signal sending_;
+    std::thread mover_;
     std::mutex mutex_;  // of what follows, and of receiving on `control`
     int left_rank_ = -1;
     std::string why_;

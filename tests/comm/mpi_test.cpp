@@ -19,10 +19,13 @@ struct Outcome {
     double seconds;
 };
 
-Outcome mpirun(int ranks, const std::string& what) {
-    // Shared memory only: nothing here leaves the machine. `timeout` is for a test that would hang.
+constexpr const char* shared_memory = "--mca btl self,vader";
+constexpr const char* tcp = "--mca btl self,tcp --mca btl_tcp_if_include lo";  // as between machines
+
+Outcome mpirun(int ranks, const std::string& what, const char* network = shared_memory) {
+    // `timeout` is for a test that would hang.
     const std::string command =
-        concat("timeout 60 " KEEL_MPIEXEC " --allow-run-as-root --oversubscribe --bind-to none --mca btl self,vader --mca pml ob1 -np ",
+        concat("timeout 60 " KEEL_MPIEXEC " --allow-run-as-root --oversubscribe --bind-to none --mca pml ob1 ", network, " -np ",
                ranks, " " KEEL_COMM_RANKS " ", what, " 2>&1");
     const auto begin = std::chrono::steady_clock::now();
     Outcome outcome{-1, "", 0};
@@ -51,6 +54,17 @@ TEST_P(Mpi, DoesWhatTheSuiteAsks) {
     EXPECT_NE(outcome.said.find("all ranks are done"), std::string::npos) << outcome.said;
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Mpi, testing::Values(1, 2, 3, 4, 8));
+
+TEST(MpiTcp, DoesWhatTheSuiteAsks) {
+    const Outcome outcome = mpirun(3, "suite", tcp);
+    EXPECT_EQ(outcome.code, 0) << outcome.said;
+    EXPECT_NE(outcome.said.find("all ranks are done"), std::string::npos) << outcome.said;
+}
+
+TEST(MpiTcp, ALongMessageArrivesWhileItsSenderComputes) {
+    const Outcome outcome = mpirun(2, "compute", tcp);
+    EXPECT_EQ(outcome.code, 0) << outcome.said;
+}
 
 class MpiFail : public testing::TestWithParam<FailureCase> {};
 TEST_P(MpiFail, EveryRankSaysWhyAndNobodyHangs) {

@@ -1,8 +1,10 @@
-// One rank of mpi_test.cpp, started by mpirun: `comm_ranks suite`, `comm_ranks kill STEP`, or the name of a failure case.
+// One rank of mpi_test.cpp, started by mpirun: `comm_ranks suite`, `comm_ranks kill STEP`, `comm_ranks compute`, or the name of a failure case.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "comm/mpi.h"
 #include "tests/comm/suite.h"
@@ -54,6 +56,26 @@ void be_killed(World& world, int step) {
     }
 }
 
+// A long message arrives while its sender is busy with something that is not MPI.
+void send_and_compute(World& world) {
+    const auto g = world.everyone("pp");
+    Stream stream(1, 64, 64);
+    std::vector<float> x(1 << 18, static_cast<float>(world.rank()));
+    const View<float> all(x.data(), {1 << 18});
+    g->barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    if (world.rank() == 0) {
+        Ticket ticket = g->send(stream, all, 1, 0);
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        g->wait(stream, ticket);
+    } else {
+        g->receive(stream, all, 0, 0);
+        comm_suite::require(x.back() == 0, "what was sent");
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        comm_suite::require(seconds < 1, "it took as long as the sender computed: ", seconds);
+    }
+}
+
 }  // namespace
 }  // namespace keel
 
@@ -67,6 +89,7 @@ int main(int argc, char** argv) {
         options.deadline_s = 2;
         body = [step = std::atoi(argv[2])](World& world) { be_killed(world, step); };
     }
+    if (what == "compute") body = send_and_compute;
     for (const comm_suite::FailureCase& one : comm_suite::failure_cases())
         if (what == one.name) options.deadline_s = one.deadline_s, body = one.body;
     run_mpi(launch, options, body, [&](std::exception_ptr error) { return complain(error, launch.rank); });
