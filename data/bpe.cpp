@@ -15,7 +15,9 @@ constexpr std::size_t short_piece = 48;  // scanning is faster up to about here
 
 }  // namespace
 
-MergeTable::MergeTable(std::span<const Merge> merges) {
+MergeTable::MergeTable(std::span<const Merge> merges) : MergeTable(merges, {}) {}
+
+MergeTable::MergeTable(std::span<const Merge> merges, std::span<const std::uint32_t> ranks) {
     const std::size_t size = std::bit_ceil(std::max<std::size_t>(merges.size() * 2, 2));
     slots_.assign(size, Slot{});
     mask_ = size - 1;
@@ -25,7 +27,7 @@ MergeTable::MergeTable(std::span<const Merge> merges) {
         const std::uint64_t key = key_of(m.left, m.right);
         std::size_t at = slot_of(key);
         while (slots_[at].key != empty && slots_[at].key != key) at = (at + 1) & mask_;
-        if (slots_[at].key == empty) slots_[at] = {key, rank, m.joined};
+        if (slots_[at].key == empty) slots_[at] = {key, ranks.empty() ? rank : ranks[rank], m.joined};
         ++rank;
     }
 }
@@ -59,7 +61,7 @@ std::size_t BpeScratch::merge_short(const MergeTable& merges, std::span<std::int
 std::size_t BpeScratch::merge_long(const MergeTable& merges, std::span<std::int32_t> symbols) {
     if (symbols.size() >= MergeTable::none) fail("a piece of ", symbols.size(), " bytes is too long to encode");
     const auto n = static_cast<std::uint32_t>(symbols.size());
-    constexpr std::int32_t gone = -1;
+    constexpr std::int32_t gone = -1;  // no symbol: those of bare characters end at -2
     next_.resize(n);
     previous_.resize(n);
     heap_.clear();

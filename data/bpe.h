@@ -28,6 +28,7 @@ public:
 
     MergeTable() = default;
     explicit MergeTable(std::span<const Merge> merges);  // rank is the index; of equal pairs the first holds
+    MergeTable(std::span<const Merge> merges, std::span<const std::uint32_t> ranks);  // of equal pairs the first holds
     Found find(std::int32_t left, std::int32_t right) const {
         const std::uint64_t key = key_of(left, right);
         for (std::size_t at = slot_of(key);; at = (at + 1) & mask_) {

@@ -3,7 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include "data/tokenizer_model.h"
 #include "kernels/base/error.h"
@@ -19,18 +19,29 @@ void put(std::string& out, std::string_view text) {
     out += text;
 }
 
+// What no tokenizer of the first kind had (byte-level BPE with one of the three patterns); "" for those.
+std::string canonical_rest(const TokenizerModel& m) {
+    const bool one_form = m.normalizer.empty() || (m.normalizer.size() == 1 && m.normalizer[0].kind == NormalizerStep::Kind::unicode);
+    if (m.kind == TokenizerModel::Kind::byte_bpe && m.cutting == TokenizerModel::Cutting::scanner && one_form && !m.ranked) return {};
+    std::string out = concat("kind ", static_cast<int>(m.kind), static_cast<int>(m.cutting), m.spelled_pieces, m.ranked,
+                             m.byte_fallback, m.fuse_unknown, ' ', m.unknown.value_or(-1), ' ');
+    return out + canonical(m.steps) + canonical(m.normalizer);
+}
+
 // Everything that decides ids, in one order whatever the file's layout. Changing this changes every tokenizer's hash, and
 // token files made before are refused.
 std::uint64_t canonical_hash(const TokenizerModel& m) {
     std::string text = "keel tokenizer 1";
-    put(text, std::string_view(pattern_text(m.pretokenizer.pattern)));
+    const std::string rest = canonical_rest(m);
+    put(text, std::string_view(m.cutting == TokenizerModel::Cutting::scanner ? pattern_text(m.pretokenizer.pattern) : ""));
     put(text, static_cast<std::uint64_t>(m.pretokenizer.digits));
-    put(text, static_cast<std::uint64_t>(m.normalization));
+    put(text, static_cast<std::uint64_t>(rest.empty() && !m.normalizer.empty() ? m.normalizer[0].form : Normalization::none));
     put(text, static_cast<std::uint64_t>(m.ignore_merges));
     put(text, static_cast<std::uint64_t>(m.tokens.size()));
     for (const auto& t : m.tokens) {
         put(text, static_cast<std::uint64_t>(t.exists | t.in_vocab << 1 | t.spelt << 2));
-        put(text, std::string_view(t.bytes));
+        put(text, std::string_view(t.text.empty() ? t.bytes : t.text));
+        if (m.kind == TokenizerModel::Kind::unigram || m.ranked) put(text, std::bit_cast<std::uint64_t>(t.score));
     }
     put(text, static_cast<std::uint64_t>(m.merges.size()));
     for (const Merge& merge : m.merges) put(text, static_cast<std::uint64_t>(merge.left) << 32 | static_cast<std::uint32_t>(merge.right));
@@ -42,6 +53,7 @@ std::uint64_t canonical_hash(const TokenizerModel& m) {
         put(text, static_cast<std::uint64_t>(t->id));
         put(text, static_cast<std::uint64_t>(t->single_word | t->lstrip << 1 | t->rstrip << 2 | t->normalized << 3));
     }
+    text += rest;
     return XXH3_64bits(text.data(), text.size());
 }
 
@@ -58,25 +70,39 @@ bool survives_cuts(const AddedToken& token) {
     return true;
 }
 
+bool normalizer_survives_cuts(const std::vector<NormalizerStep>& steps) {
+    return std::all_of(steps.begin(), steps.end(), [](const NormalizerStep& s) { return s.kind == NormalizerStep::Kind::unicode; });
+}
+
 }  // namespace
 
 void TokenizerModel::finish() {
     byte_ids.fill(-1);
     for (std::size_t id = 0; id < tokens.size(); ++id) {
         const Token& t = tokens[id];
-        if (!t.in_vocab || !t.spelt) continue;
-        if (t.bytes.size() == 1) byte_ids[static_cast<unsigned char>(t.bytes[0])] = static_cast<std::int32_t>(id);
-        if (ignore_merges) whole_pieces.emplace(t.bytes, static_cast<std::int32_t>(id));
+        if (!t.in_vocab) continue;
+        if (t.spelt && t.bytes.size() == 1) byte_ids[static_cast<unsigned char>(t.bytes[0])] = static_cast<std::int32_t>(id);
+        if (ignore_merges && (t.spelt || kind != Kind::byte_bpe))
+            whole_pieces.emplace(kind == Kind::byte_bpe ? t.bytes : t.text, static_cast<std::int32_t>(id));
     }
-    merge_table = MergeTable(merges);
-    std::vector<AddedToken> raw, normalized;
+    if (!ranked) merge_table = MergeTable(merges);
+    std::vector<AddedToken> raw, normal;
+    RegexScratch scratch;
+    cuttable = kind == Kind::byte_bpe && cutting == Cutting::scanner && normalizer_survives_cuts(normalizer);
     for (const AddedToken& t : added) {
-        (t.normalized ? normalized : raw).push_back(t);
-        if (t.normalized) normalized.back().content = normalize(t.content, normalization);
+        (t.normalized ? normal : raw).push_back(t);
+        if (t.normalized) normalize(normalizer, normal.back().content, scratch);
         cuttable = cuttable && survives_cuts(t);
     }
+    const auto usual = [&](std::initializer_list<const char*> names, std::optional<std::int32_t>& id) {
+        for (const char* name_of : names)
+            for (const AddedToken& t : added)
+                if (!id && t.content == name_of) id = t.id;
+    };
+    usual({"<|endoftext|>", "<|end_of_text|>", "</s>"}, eos);
+    usual({"<|begin_of_text|>", "<s>"}, bos);
     raw_added = AddedTokenFinder(std::move(raw));
-    normalized_added = AddedTokenFinder(std::move(normalized));
+    normalized_added = AddedTokenFinder(std::move(normal));
     hash = canonical_hash(*this);
 }
 
@@ -91,9 +117,18 @@ const std::string& Tokenizer::name() const { return model_->name; }
 std::optional<std::int32_t> Tokenizer::bos_id() const { return model_->bos; }
 std::optional<std::int32_t> Tokenizer::eos_id() const { return model_->eos; }
 
+std::string Tokenizer::description() const {
+    const TokenizerModel& m = *model_;
+    std::string what = m.kind == TokenizerModel::Kind::byte_bpe ? "byte-level BPE" : m.kind == TokenizerModel::Kind::char_bpe ? "BPE" : "Unigram";
+    if (m.byte_fallback) what += " with byte fallback";
+    return what + ", from " + m.format;
+}
+
 std::optional<std::int32_t> Tokenizer::id(std::string_view token) const {
     for (const AddedToken& t : model_->added)
         if (t.content == token) return t.id;
+    for (std::size_t i = 0; i < model_->tokens.size(); ++i)
+        if (model_->tokens[i].special && model_->tokens[i].text == token) return static_cast<std::int32_t>(i);
     return std::nullopt;
 }
 
@@ -122,113 +157,39 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
-    std::string raw, text;
-    for (const std::int32_t id : ids)
-        if (const std::string_view b = bytes(id); !skip_special || !is_special(id)) raw += b;
-    if (utf8_valid_prefix(raw) == raw.size()) return raw;
-    append_repaired(raw, text);
+    TokenDecoder decoder(*model_, skip_special);
+    std::string text;
+    for (const std::int32_t id : ids) decoder.push(id, text);
+    decoder.finish(text);
     return text;
 }
 
-std::string Tokenizer::to_json() const { return tokenizer_json(*model_); }
-
-// Most pieces of a text have occurred before: a direct-mapped cache holds the ids of short ones, one cache line each.
-struct Encoder::State {
-    struct alignas(64) Entry {
-        std::uint8_t size = 0, count = 0;
-        char piece[22];
-        std::int32_t ids[10];
-    };
-    static_assert(sizeof(Entry) == 64);
-    static constexpr std::size_t cache_size = std::size_t{1} << 15;  // 2 MiB: the second-level cache of one core
-
-    const TokenizerModel& model;
-    bool parse_special;
-    std::vector<Entry> cache;
-    BpeScratch scratch;
-
-    void merge(std::string_view piece, std::vector<std::int32_t>& ids) {
-        if (model.ignore_merges)
-            if (const auto whole = model.whole_pieces.find(piece); whole != model.whole_pieces.end()) {
-                ids.push_back(whole->second);
-                return;
-            }
-        const std::size_t first = ids.size();
-        ids.resize(first + piece.size());
-        for (std::size_t i = 0; i < piece.size(); ++i) {
-            const auto b = static_cast<unsigned char>(piece[i]);
-            if (model.byte_ids[b] < 0)
-                fail(model.name, ": the vocabulary has no token for the byte ", static_cast<int>(b),
-                     ", which the text contains; this tokenizer cannot encode it");
-            ids[first + i] = model.byte_ids[b];
-        }
-        ids.resize(first + scratch.merge(model.merge_table, std::span(ids).subspan(first)));
-    }
-
-    void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) {
-        if (cache.empty() || piece.size() > sizeof(Entry::piece)) return merge(piece, ids);
-        Entry& entry = cache[XXH3_64bits(piece.data(), piece.size()) & (cache_size - 1)];
-        if (entry.size == piece.size() && std::memcmp(entry.piece, piece.data(), piece.size()) == 0) {
-            ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
-            return;
-        }
-        const std::size_t first = ids.size();
-        merge(piece, ids);
-        const std::size_t count = ids.size() - first;
-        if (count > std::size(entry.ids)) return;
-        entry.size = static_cast<std::uint8_t>(piece.size());
-        entry.count = static_cast<std::uint8_t>(count);
-        std::memcpy(entry.piece, piece.data(), piece.size());
-        std::copy(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end(), entry.ids);
-    }
-
-    // Calls body(gap) between the matches and appends the ids of the matches.
-    template <class Body>
-    void split(const AddedTokenFinder& finder, std::string_view text, std::vector<std::int32_t>& ids, Body&& body) {
-        std::size_t at = 0;
-        while (at < text.size()) {
-            const auto match = finder.find(text, at, parse_special);
-            if (match.begin > at) body(text.substr(at, match.begin - at));
-            if (match.id >= 0) ids.push_back(match.id);
-            at = match.end;
-        }
-    }
-};
-
-Encoder::Encoder(const Tokenizer& tokenizer, SpecialText special, bool cache)
-    : state_(new State{tokenizer.model(), special == SpecialText::parse, {}, {}}) {
-    if (cache) state_->cache.resize(State::cache_size);
+Tokenizer::File Tokenizer::file() const {
+    if (!model_->source_name.empty()) return {model_->source_name, model_->source};
+    return {"tokenizer.json", tokenizer_json(*model_)};
 }
-Encoder::~Encoder() = default;
-Encoder::Encoder(Encoder&&) noexcept = default;
 
-void Encoder::encode(std::string_view text, std::vector<std::int32_t>& ids) {
-    State& s = *state_;
-    const TokenizerModel& model = s.model;
-    const auto encode_gap = [&](std::string_view gap) {
-        for_each_piece(model.pretokenizer, gap, [&](std::string_view piece) { s.encode_piece(piece, ids); });
-    };
-    s.split(model.raw_added, text, ids, [&](std::string_view gap) {
-        if (model.normalization == Normalization::none) return s.split(model.normalized_added, gap, ids, encode_gap);
-        s.split(model.normalized_added, normalize(gap, model.normalization), ids, encode_gap);
-    });
+std::string Tokenizer::to_json() const {
+    File f = file();
+    return f.name == "tokenizer.json" ? std::move(f.content) : std::string();
 }
+
+Tokenizer Tokenizer::load(const std::filesystem::path& path) { return Tokenizer(read_tokenizer(path)); }
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
+    : tokenizer_(tokenizer), decoder_(std::make_unique<TokenDecoder>(tokenizer_.model(), skip_special)) {}
+StreamDecoder::~StreamDecoder() = default;
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 
 std::string StreamDecoder::push(std::int32_t id) {
-    const std::string_view bytes = tokenizer_.bytes(id);
-    if (skip_special_ && tokenizer_.is_special(id)) return {};
-    held_ += bytes;
     std::string out;
-    std::size_t used;
-    append_repaired(held_, out, used);
-    held_.erase(0, used);
+    decoder_->push(id, out);
     return out;
 }
 
 std::string StreamDecoder::finish() {
     std::string out;
-    append_repaired(held_, out);
-    held_.clear();
+    decoder_->finish(out);
     return out;
 }
 

@@ -1,8 +1,8 @@
-// data/tokenizer.h: text to ids and back, for byte-level BPE tokenizers as written in a `tokenizer.json`.
+// data/tokenizer.h: text to ids and back, for the tokenizers people arrive with: tokenizer.json (BPE over bytes or characters,
+// Unigram), SentencePiece's tokenizer.model, tiktoken files, and vocab.json with merges.txt.
 //
-// The file decides, never a model's name: pattern, normalizer, added tokens and merge order come from tokenizer.json, and a
-// component keel does not know is refused by name, because a skipped component changes ids silently. Read: byte-level BPE
-// with the GPT-2, Llama-3 and Qwen patterns (data/pretokenize.h), Digits before GPT-2, ignore_merges, NFC and its kin.
+// The file decides, never a model's name: pattern, normalizer, added tokens and merge order come from it, and a component
+// keel does not know is refused by name, because a skipped component changes ids silently.
 //
 // A Tokenizer is immutable and may be shared by threads; an Encoder holds the scratch and the cache of one thread.
 // BOS and EOS are never added here: who writes training data or a prompt says so explicitly.
@@ -20,11 +20,15 @@
 namespace keel {
 
 struct TokenizerModel;  // data/tokenizer_model.h
+class TokenDecoder;     // data/token_decoder.h
 
 class Tokenizer {
 public:
-    // `path` is a tokenizer.json or a folder that holds one. Throws Error with the path and the offending component.
+    // `path` is a file, or a folder: then its tokenizer.json, else its tokenizer.model (SentencePiece or tiktoken, by content),
+    // else its vocab.json with merges.txt. Throws Error with the path and the offending component.
     static Tokenizer load(const std::filesystem::path& path);
+    // Whether `folder` holds any of these.
+    static bool found_in(const std::filesystem::path& folder);
     // The content of a tokenizer.json; `name` stands for it in messages.
     static Tokenizer parse(std::string_view json, const std::string& name);
     explicit Tokenizer(TokenizerModel model);
@@ -32,11 +36,12 @@ public:
     std::int64_t vocab_size() const;             // largest id + 1, added tokens included
     std::uint64_t hash() const;                  // XXH3-64 of everything that decides ids, not of the file's layout
     const std::string& name() const;             // the path it came from
+    std::string description() const;             // what it is, in a few words
 
     // From tokenizer_config.json or special_tokens_map.json beside the file, else the usual names if they are added tokens.
     std::optional<std::int32_t> bos_id() const;
     std::optional<std::int32_t> eos_id() const;
-    std::optional<std::int32_t> id(std::string_view token) const;  // of an added token, by its text
+    std::optional<std::int32_t> id(std::string_view token) const;  // of an added or special token, by its text
     bool is_special(std::int32_t id) const;
 
     // Appends the ids of `text`. Invalid UTF-8 becomes U+FFFD. Special tokens written out in the text become their ids.
@@ -46,7 +51,13 @@ public:
     std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
     std::string_view bytes(std::int32_t id) const;  // what one id stands for; may be part of a character
 
-    std::string to_json() const;  // a standard tokenizer.json
+    // The file that makes this tokenizer again wherever it is put: a standard tokenizer.json where there can be one, else
+    // the tokenizer.model it came from.
+    struct File {
+        std::string name, content;
+    };
+    File file() const;
+    std::string to_json() const;  // the same, if it is a tokenizer.json; else ""
     const TokenizerModel& model() const { return *model_; }
 
 private:
@@ -76,16 +87,16 @@ private:
 // Turns ids into text as they arrive, and never hands out part of a character: an incomplete one is held back.
 class StreamDecoder {
 public:
-    explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false)
-        : tokenizer_(tokenizer), skip_special_(skip_special) {}
+    explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false);
+    ~StreamDecoder();
+    StreamDecoder(StreamDecoder&&) noexcept;
 
     std::string push(std::int32_t id);  // the characters completed by this id; may be empty
     std::string finish();               // what was held back, now U+FFFD; ready for a new text afterwards
 
 private:
     Tokenizer tokenizer_;
-    bool skip_special_;
-    std::string held_;
+    std::unique_ptr<TokenDecoder> decoder_;
 };
 
 }  // namespace keel

@@ -1,8 +1,9 @@
-// data/tokenizer_model.h: what a tokenizer.json says, checked, with the tables encoding needs. Made once, then constant.
+// data/tokenizer_model.h: what a tokenizer's files say, checked, with the tables encoding needs. Made once, then constant.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,7 +11,14 @@
 #include <vector>
 
 #include "data/bpe.h"
+#include "data/char_bpe.h"
+#include "data/normalizer.h"
 #include "data/pretokenize.h"
+#include "data/split.h"
+#include "data/token_decoder.h"
+#include "data/tokenizer.h"
+#include "data/trie.h"
+#include "data/unigram.h"
 #include "data/utf8.h"
 
 namespace keel {
@@ -35,32 +43,52 @@ public:
     Match find(std::string_view text, std::size_t from, bool special_too) const;
 
 private:
-    std::vector<AddedToken> tokens_;  // by first byte, then longest first
-    std::array<std::uint32_t, 257> begin_{};  // tokens_ whose first byte is b: [begin_[b], begin_[b + 1])
-    int only_first_byte_ = -1;
+    std::vector<AddedToken> tokens_;
+    Trie trie_;                 // to indices of tokens_
+    int only_first_byte_ = -1;  // if all begin with the same byte
 };
 
 struct TokenizerModel {
+    enum class Kind : std::uint8_t { byte_bpe, char_bpe, unigram };
+    enum class Cutting : std::uint8_t { scanner, steps };  // by `pretokenizer` or by `steps`; no steps: text is one piece
+
     struct Token {
-        std::string bytes;        // what it decodes to
+        std::string bytes = {};   // what it decodes to within a text
+        std::string text = {};    // its name in the file, if the model is no byte-level one
+        double score = 0;         // unigram
         bool exists = false;      // ids may have holes
-        bool in_vocab = false;    // of the BPE model, not only an added token
-        bool spelt = false;       // `bytes` spelt in the byte alphabet is the name in the file; else the name is `bytes`
+        bool in_vocab = false;    // of the model, not only an added token
+        bool spelt = false;       // `bytes` spelt in the byte alphabet is the name in the file
         bool special = false;
+        bool is_byte = false;     // <0x41>
+        bool silent = false;      // decodes to nothing (SentencePiece's control symbols)
     };
 
     std::string name;
+    std::string format = "tokenizer.json";  // what it was read from, for people
+    Kind kind = Kind::byte_bpe;
+    Cutting cutting = Cutting::scanner;
     Pretokenizer pretokenizer;
-    Normalization normalization = Normalization::none;
+    std::vector<SplitStep> steps;
+    bool spelled_pieces = false;  // byte_bpe: the steps spell bytes before they end
+    std::vector<NormalizerStep> normalizer;
     bool ignore_merges = false;
     std::vector<Token> tokens;    // by id
-    std::vector<Merge> merges;    // by rank
+    std::vector<Merge> merges;    // by rank; empty where tokens are ranked themselves
     std::vector<AddedToken> added;
     std::optional<std::int32_t> bos, eos;
+    std::optional<std::int32_t> unknown;
+    bool byte_fallback = false, fuse_unknown = false;
+    DecodeRules decode;
+    // The file to hand on, where tokenizer_json() cannot say it all; "" where it can.
+    std::string source_name, source;
 
-    // Tables, made by finish().
-    std::array<std::int32_t, 256> byte_ids{};  // -1 where the vocabulary lacks a byte
+    // Tables. byte_ids and what follows are made by finish(), what stands before by the reader.
+    CharBpe char_bpe;
+    Unigram unigram;
     MergeTable merge_table;
+    bool ranked = false;          // merge_table was made by the reader: merges_of_tokens
+    std::array<std::int32_t, 256> byte_ids{};  // -1 where the vocabulary lacks a byte
     std::unordered_map<std::string_view, std::int32_t> whole_pieces;  // only with ignore_merges; keys lie in `tokens`
     AddedTokenFinder raw_added, normalized_added;
     bool cuttable = true;         // text may be cut between a letter or digit and a space, and ids stay the same
@@ -73,8 +101,18 @@ struct TokenizerModel {
     void finish();
 };
 
-// data/tokenizer_json.cpp
+// data/tokenizer_json.cpp, data/tokenizer_json_write.cpp
 TokenizerModel parse_tokenizer_json(std::string_view json, const std::string& name);
 std::string tokenizer_json(const TokenizerModel& model);
+// data/sentencepiece.cpp: a tokenizer.model
+TokenizerModel parse_sentencepiece(std::string_view file, const std::string& name);
+// data/tiktoken.cpp: lines of base64, a space and a rank
+TokenizerModel parse_tiktoken(std::string_view file, const std::string& name);
+bool looks_like_tiktoken(std::string_view file);
+void set_tiktoken_pattern(TokenizerModel& model, const std::string& pattern);
+// Adds a special token that text may spell out, or makes one of a token that is there. `id` may be new, or the token's own.
+void add_special_token(TokenizerModel& model, const std::string& content, std::int32_t id, bool special = true);
+// data/tokenizer_folder.cpp: the file or the files of a folder, and the names of special tokens beside them
+TokenizerModel read_tokenizer(const std::filesystem::path& path);
 
 }  // namespace keel

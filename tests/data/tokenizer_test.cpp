@@ -189,22 +189,18 @@ TEST(Tokenizer, NamesItsSpecialTokensFromTheFilesBesideIt) {
 
 TEST(Tokenizer, RefusesByNameEveryComponentItWouldOtherwiseSkip) {
     EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["normalizer"] = {{"type", "Lowercase"}}; }), "normalizer \"Lowercase\"");
-    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }), "\"Metaspace\"");
-    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["pre_tokenizer"] = nullptr; }), "no pre_tokenizer");
-    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; }), "add_prefix_space");
-    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["pre_tokenizer"]["use_regex"] = false; }), "use_regex");
-    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["decoder"] = {{"type", "Metaspace"}}; }), "decoder \"Metaspace\"");
+    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["normalizer"] = {{"type", "Precompiled"}}; }), "normalizer \"Precompiled\"");
+    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["pre_tokenizer"] = {{"type", "BertPreTokenizer"}}; }), "\"BertPreTokenizer\"");
+    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["pre_tokenizer"] = {{"type", "WhitespaceSplit"}}; }), "\"WhitespaceSplit\"");
+    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["decoder"] = {{"type", "WordPiece"}}; }), "decoder \"WordPiece\"");
     EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["decoder"] = nullptr; }), "no decoder");
+    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["decoder"] = {{"type", "Fuse"}}; }), "no ByteLevel decoder");
     EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["post_processor"] = {{"type", "BertProcessing"}}; }), "BertProcessing");
-    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["model"]["type"] = "Unigram"; }), "model \"Unigram\"");
+    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["model"]["type"] = "WordPiece"; }), "model \"WordPiece\"");
     EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["model"]["dropout"] = 0.1; }), "dropout");
-    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["model"]["byte_fallback"] = true; }), "byte_fallback");
     EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["model"]["end_of_word_suffix"] = "</w>"; }), "end_of_word_suffix");
-    const auto split = [](Json& f) -> Json& { return f["pre_tokenizer"]["pretokenizers"][0]; };
-    EXPECT_SAYS(refusal("qwen", [&](Json& f) { split(f)["pattern"]["Regex"] = "\\w+"; }), "\\w+");
-    EXPECT_SAYS(refusal("qwen", [&](Json& f) { split(f)["pattern"] = {{"String", "x"}}; }), "literal String");
-    EXPECT_SAYS(refusal("qwen", [&](Json& f) { split(f)["behavior"] = "Removed"; }), "Removed");
-    EXPECT_SAYS(refusal("qwen", [&](Json& f) { split(f)["invert"] = true; }), "invert");
+    EXPECT_SAYS(refusal("gpt2", [](Json& f) { f["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {f["pre_tokenizer"], f["pre_tokenizer"]}}}; }),
+                "two ByteLevel");
 }
 
 TEST(Tokenizer, RefusesFilesThatContradictThemselves) {
@@ -227,7 +223,7 @@ TEST(Tokenizer, RefusesFilesThatContradictThemselves) {
     EXPECT_SAYS(message_of([] { Tokenizer::parse("[]", "t.json"); }), "not a JSON object");
     EXPECT_SAYS(message_of([] { Tokenizer::load("/nowhere/tokenizer.json"); }), "/nowhere/tokenizer.json");
     const TempFolder temp;
-    EXPECT_SAYS(message_of([&] { Tokenizer::load(temp.path()); }), "holds no tokenizer.json");
+    EXPECT_SAYS(message_of([&] { Tokenizer::load(temp.path()); }), "holds no tokenizer.json, no tokenizer.model");
 }
 
 TEST(Tokenizer, SaysWhichByteItCannotEncodeAndWhichIdItCannotDecode) {
