@@ -166,6 +166,7 @@ bool Block::leave() {
     over.waits = Waits::over;
     warps_[w].alive &= ~bit(running_);
     --alive_;
+    idle_yields_ = 0;
     check_copies_over();
     for (unsigned id = 0; id < barriers_.size(); ++id) complete_if_full(id);
     for (unsigned parked = warps_[w].parked; parked; parked &= parked - 1) {
@@ -249,15 +250,15 @@ void Block::yield(const Site& site) {
     Lane& lane = lanes_[running_];
     lane.site = site;
     const bool alone = runnable_warps_ == 0;
-    // A thread that spins while everybody else waits will spin for ever, unless work in flight can still arrive.
-    if (alone && deferred_.empty() && ++idle_yields_ > 10000)
+    // Threads that spin while nobody does anything else will spin for ever.
+    if (++idle_yields_ > 100000)
         stop(Kind::deadlock, "in " + block_text() + ": thread " + std::to_string(running_) + " spins at " + where(site) +
                                  "; " + waiters());
-    if (!alone) idle_yields_ = 0;
     if (alone && !deferred_.empty()) {
         const Deferred work = deferred_.front();
         deferred_.erase(deferred_.begin());
         work.run(work.state);
+        idle_yields_ = 0;
     }
     const unsigned self = running_;
     const int next = alone ? -1 : pick();
@@ -345,6 +346,7 @@ void Block::complete_if_full(unsigned id) {
         barrier.waiting[w] = 0;
     }
     barrier.arrived = barrier.ghosts = 0;
+    idle_yields_ = 0;
     ++barrier.phase;
 }
 
@@ -357,9 +359,6 @@ void Block::join(Part& part) {
     if (!(part.mask & me))
         stop(Kind::warp_mismatch, who() + " calls " + part.what->name + " at " + where(part.site) + " with mask " +
                                       hex(part.mask) + ", which does not hold its own lane");
-    if (part.what->whole_warp && (part.mask & warp.alive) != all_lanes)
-        stop(Kind::inactive_lane, who() + " calls " + part.what->name + " at " + where(part.site) +
-                                      ", which takes all 32 lanes; lanes " + hex(all_lanes & ~warp.alive) + " have left");
     for (unsigned others = part.mask & warp.parked; others; others &= others - 1) {
         const Part& other = *lanes_[w * warp_lanes + static_cast<unsigned>(std::countr_zero(others))].part;
         if (!(other.mask & me) || (other.mask == part.mask && other.what == part.what)) continue;
@@ -397,7 +396,13 @@ void Block::do_collective(unsigned w, unsigned group) {
         parts[l] = group >> l & 1u ? lanes_[w * warp_lanes + l].part : nullptr;
         if (parts[l]) what = parts[l]->what;
     }
+    if (what->whole_warp && group != all_lanes) {
+        const Part& part = *parts[std::countr_zero(group)];
+        stop(Kind::inactive_lane, "a warp of " + block_text() + " calls " + what->name + " at " + where(part.site) +
+                                      ", which takes all 32 lanes; lanes " + hex(~group) + " have left");
+    }
     what->run(parts, group);
+    idle_yields_ = 0;
     warps_[w].parked &= ~group;
     warps_[w].runnable |= group;
     runnable_warps_ |= 1u << w;

@@ -67,6 +67,17 @@ Found find_locked(const void* address) {
     return {at->second.place, at->first, at->second.bytes};
 }
 
+// The nearest allocation below tells by how far. Its own function, because a lock held where a block stops is held for ever.
+std::string how_far_past(const std::byte* p) {
+    const std::shared_lock lock(mutex);
+    auto at = table.upper_bound(const_cast<std::byte*>(p));
+    if (at == table.begin()) return "";
+    --at;
+    const auto past = p - (at->first + at->second.bytes);
+    if (past <= -16 || past >= static_cast<std::ptrdiff_t>(red_zone_bytes)) return "";
+    return ", " + std::to_string(past) + " bytes past the end of one of " + std::to_string(at->second.bytes);
+}
+
 }  // namespace
 
 void* allocate_device(std::size_t bytes) { return allocate(bytes, Place::device); }
@@ -104,15 +115,7 @@ void check_global(const void* address, std::size_t bytes, const Site& site) {
     }
     if (last.place != Place::unknown && p + bytes <= last.data + last.bytes) return;
     std::string text = block.who() + " accesses " + std::to_string(bytes) + " bytes outside of every allocation at " + where(site);
-    // The nearest allocation below tells by how far.
-    const std::shared_lock lock(mutex);
-    auto at = table.upper_bound(static_cast<std::byte*>(const_cast<void*>(address)));
-    if (at != table.begin()) {
-        --at;
-        const auto past = p - (at->first + at->second.bytes);
-        if (past > -16 && past < static_cast<std::ptrdiff_t>(red_zone_bytes))
-            text += ", " + std::to_string(past) + " bytes past the end of one of " + std::to_string(at->second.bytes);
-    }
+    text += how_far_past(p);
     block.stop(Kind::out_of_bounds, text);
 }
 
