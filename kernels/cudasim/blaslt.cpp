@@ -1,0 +1,341 @@
+#include "kernels/cudasim/blaslt.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/cudasim/bf16.h"
+#include "kernels/cudasim/memory.h"
+
+namespace sim {
+
+struct MatmulDesc {
+    cuda::cublasComputeType_t compute;
+    cuda::cudaDataType_t scale;
+    bool transpose_a = false, transpose_b = false, device_scalars = false;
+    int epilogue = cuda::CUBLASLT_EPILOGUE_DEFAULT;
+    const void* bias = nullptr;
+    int bias_type = -1;  // that of d
+};
+struct MatrixLayout {
+    cuda::cudaDataType_t type;
+    std::uint64_t rows, cols;
+    std::int64_t ld;
+    std::int32_t batch = 1;
+    std::int64_t batch_stride = 0;
+
+    std::size_t element_bytes() const { return type == cuda::CUDA_R_32F ? 4 : 2; }
+    std::size_t span_bytes() const {
+        if (rows == 0 || cols == 0) return 0;
+        const std::uint64_t last = static_cast<std::uint64_t>(batch - 1) * static_cast<std::uint64_t>(batch_stride) +
+                                   (cols - 1) * static_cast<std::uint64_t>(ld) + rows;
+        return last * element_bytes();
+    }
+    std::string text() const {
+        return std::to_string(rows) + " x " + std::to_string(cols) + " (ld " + std::to_string(ld) + ")";
+    }
+};
+struct MatmulPreference {
+    std::uint64_t workspace_bytes = 0;
+    std::uint32_t alignment[4] = {256, 256, 256, 256};  // of a, b, c, d: what the library assumes if nobody says less
+};
+
+namespace {
+
+using namespace cuda;
+
+constexpr std::uint64_t algorithm_mark = 0x6b65656c6c74ull;  // data[0] of an algorithm that came from the heuristic here
+constexpr std::size_t heuristic_workspace_bytes = 4 << 20;   // what the first choice asks for, if it may
+
+cublasStatus_t refuse(const std::string& text) {
+    report(Kind::bad_call, "cublasLt: " + text);
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+template <class T> bool take(T& to, const void* value, std::size_t bytes) {
+    if (bytes != sizeof(T)) return false;
+    std::memcpy(&to, value, bytes);
+    return true;
+}
+
+struct Sizes { std::uint64_t m, n, k; };
+// Whether descriptors and layouts describe one product; reports why not.
+bool agree(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c, const MatrixLayout& d,
+           Sizes& sizes) {
+    sizes = {desc.transpose_a ? a.cols : a.rows, desc.transpose_b ? b.rows : b.cols, desc.transpose_a ? a.rows : a.cols};
+    const auto no = [&](const std::string& why) {
+        refuse(why);
+        return false;
+    };
+    const std::uint64_t b_k = desc.transpose_b ? b.cols : b.rows;
+    if (b_k != sizes.k || d.rows != sizes.m || d.cols != sizes.n || c.rows != d.rows || c.cols != d.cols)
+        return no("shapes disagree: a " + a.text() + (desc.transpose_a ? " transposed" : "") + ", b " + b.text() +
+                  (desc.transpose_b ? " transposed" : "") + ", c " + c.text() + ", d " + d.text());
+    if (a.type != b.type || c.type != d.type || (a.type != CUDA_R_16BF && a.type != CUDA_R_32F) ||
+        (d.type != CUDA_R_32F && d.type != CUDA_R_16BF) || (a.type == CUDA_R_32F && d.type != CUDA_R_32F))
+        return no("types " + std::to_string(a.type) + ", " + std::to_string(b.type) + ", " + std::to_string(c.type) + ", " +
+                  std::to_string(d.type) + ": a and b are both bf16 or both float, c has the type of d, and float gives float");
+    if (desc.scale != CUDA_R_32F) return no("the scale type of a product accumulated in float32 is float32");
+    for (const MatrixLayout* l : {&a, &b, &c, &d})
+        if (l->ld < static_cast<std::int64_t>(l->rows)) return no("a leading dimension is less than the rows: " + l->text());
+    if (a.batch != b.batch || a.batch != c.batch || a.batch != d.batch) return no("batch counts disagree");
+    return true;
+}
+
+// What a product needs once it runs, copied: descriptors may be destroyed as soon as it is queued.
+struct Product {
+    MatmulDesc desc;
+    MatrixLayout la, lb, lc, ld;
+    Sizes sizes;
+    const std::byte *a, *b, *c;
+    std::byte* d;
+    float alpha, beta;
+    const float *alpha_at, *beta_at;  // in device memory, or null
+};
+
+float element(const void* p, cudaDataType_t type, std::size_t i) {
+    if (type == CUDA_R_32F) {
+        float x;
+        std::memcpy(&x, static_cast<const std::byte*>(p) + 4 * i, 4);
+        return x;
+    }
+    std::uint16_t bits;
+    std::memcpy(&bits, static_cast<const std::byte*>(p) + 2 * i, 2);
+    return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+void put_element(void* p, cudaDataType_t type, std::size_t i, float x) {
+    if (type == CUDA_R_32F) std::memcpy(static_cast<std::byte*>(p) + 4 * i, &x, 4);
+    else {
+        const __nv_bfloat16 v(x);
+        std::memcpy(static_cast<std::byte*>(p) + 2 * i, &v, 2);
+    }
+}
+
+// One matrix of the batch as floats, rows x cols of op(matrix), column after column.
+std::vector<float> as_floats(const std::byte* data, const MatrixLayout& l, bool transpose) {
+    std::vector<float> out(l.rows * l.cols);
+    for (std::uint64_t c = 0; c < l.cols; ++c)
+        for (std::uint64_t r = 0; r < l.rows; ++r)
+            out[transpose ? r * l.cols + c : c * l.rows + r] = element(data, l.type, c * static_cast<std::uint64_t>(l.ld) + r);
+    return out;
+}
+
+// Four columns of d at once: each column of a is read for all of them. The order of the sum is k, always.
+void multiply(const Product& p) {
+    const auto [m, n, k] = p.sizes;
+    const float alpha = p.alpha_at ? *p.alpha_at : p.alpha, beta = p.beta_at ? *p.beta_at : p.beta;
+    const auto bias_type = p.desc.bias_type < 0 ? p.ld.type : static_cast<cudaDataType_t>(p.desc.bias_type);
+    for (std::int32_t batch = 0; batch < p.ld.batch; ++batch) {
+        const auto at = [&](auto* data, const MatrixLayout& l) {
+            return data + static_cast<std::size_t>(batch * l.batch_stride) * l.element_bytes();
+        };
+        const std::vector<float> a = as_floats(at(p.a, p.la), p.la, p.desc.transpose_a);
+        const std::vector<float> b = as_floats(at(p.b, p.lb), p.lb, p.desc.transpose_b);
+        std::vector<float> sum(4 * m);
+        for (std::uint64_t j = 0; j < n; j += 4) {
+            const std::uint64_t columns = std::min<std::uint64_t>(4, n - j);
+            std::fill(sum.begin(), sum.end(), 0.0f);
+            for (std::uint64_t i = 0; i < k; ++i) {
+                const float* column = a.data() + i * m;
+                float w[4] = {};
+                for (std::uint64_t q = 0; q < columns; ++q) w[q] = b[(j + q) * k + i];
+                float* s = sum.data();
+                for (std::uint64_t r = 0; r < m; ++r) {
+                    s[r] += column[r] * w[0];
+                    s[m + r] += column[r] * w[1];
+                    s[2 * m + r] += column[r] * w[2];
+                    s[3 * m + r] += column[r] * w[3];
+                }
+            }
+            for (std::uint64_t q = 0; q < columns; ++q)
+                for (std::uint64_t r = 0; r < m; ++r) {
+                    float x = alpha * sum[q * m + r];
+                    if (beta != 0) x += beta * element(at(p.c, p.lc), p.lc.type, (j + q) * static_cast<std::uint64_t>(p.lc.ld) + r);
+                    if (p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS) x += element(p.desc.bias, bias_type, r);
+                    put_element(at(p.d, p.ld), p.ld.type, (j + q) * static_cast<std::uint64_t>(p.ld.ld) + r, x);
+                }
+        }
+    }
+}
+
+bool holds(const char* what, const void* p, std::size_t bytes, std::uint64_t alignment) {
+    const auto address = reinterpret_cast<std::uintptr_t>(p);
+    const Found found = find_allocation(p);
+    if (bytes > 0 && (found.place != Place::device || static_cast<const std::byte*>(p) + bytes > found.data + found.bytes)) {
+        refuse(std::string(what) + " needs " + std::to_string(bytes) + " bytes of device memory, and there are not as many");
+        return false;
+    }
+    if (address % alignment == 0) return true;
+    refuse(std::string(what) + " is not aligned to " + std::to_string(alignment) +
+           " bytes, as the algorithm was promised (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*_BYTES, 256 if not set)");
+    return false;
+}
+
+}  // namespace
+
+namespace cuda {
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+    switch (status) {
+        case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+        case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
+        case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";
+        case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+        case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
+        case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    }
+    return "CUBLAS_STATUS_?";
+}
+std::size_t cublasLtGetVersion() { return 130100; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    static char the_handle;
+    *handle = &the_handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t scale) {
+    *desc = new MatmulDesc{.compute = compute, .scale = scale};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+    std::int32_t number = 0;
+    if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+        return take(desc->bias, value, bytes) ? CUBLAS_STATUS_SUCCESS : refuse("the bias pointer has the wrong size");
+    if (!take(number, value, bytes)) return refuse("attribute " + std::to_string(attribute) + " of a product has 4 bytes");
+    switch (attribute) {
+        case CUBLASLT_MATMUL_DESC_TRANSA: desc->transpose_a = number == CUBLAS_OP_T; break;
+        case CUBLASLT_MATMUL_DESC_TRANSB: desc->transpose_b = number == CUBLAS_OP_T; break;
+        case CUBLASLT_MATMUL_DESC_POINTER_MODE: desc->device_scalars = number == CUBLASLT_POINTER_MODE_DEVICE; break;
+        case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: desc->bias_type = number; break;
+        case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET: break;
+        case CUBLASLT_MATMUL_DESC_EPILOGUE:
+            if (number != CUBLASLT_EPILOGUE_DEFAULT && number != CUBLASLT_EPILOGUE_BIAS) return CUBLAS_STATUS_NOT_SUPPORTED;
+            desc->epilogue = number;
+            break;
+        default: return refuse("attribute " + std::to_string(attribute) + " of a product cannot be set");
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
+                                          std::uint64_t cols, std::int64_t ld) {
+    *layout = new MatrixLayout{.type = type, .rows = rows, .cols = cols, .ld = ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, std::size_t bytes) {
+    bool taken = false;
+    std::int32_t order = 0;
+    switch (attribute) {
+        case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: taken = take(layout->batch, value, bytes); break;
+        case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: taken = take(layout->batch_stride, value, bytes); break;
+        case CUBLASLT_MATRIX_LAYOUT_LD: taken = take(layout->ld, value, bytes); break;
+        case CUBLASLT_MATRIX_LAYOUT_ROWS: taken = take(layout->rows, value, bytes); break;
+        case CUBLASLT_MATRIX_LAYOUT_COLS: taken = take(layout->cols, value, bytes); break;
+        case CUBLASLT_MATRIX_LAYOUT_ORDER: taken = take(order, value, bytes) && order == CUBLASLT_ORDER_COL; break;
+        case CUBLASLT_MATRIX_LAYOUT_TYPE: break;
+    }
+    return taken ? CUBLAS_STATUS_SUCCESS : refuse("attribute " + std::to_string(attribute) + " of a layout cannot be set so");
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+    *preference = new MatmulPreference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    delete preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    std::size_t bytes) {
+    bool taken = false;
+    std::uint32_t mask = 0;
+    switch (attribute) {
+        case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: taken = take(preference->workspace_bytes, value, bytes); break;
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+            taken = take(preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+            break;
+        case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        case CUBLASLT_MATMUL_PREF_SEARCH_MODE: taken = take(mask, value, bytes); break;
+    }
+    return taken ? CUBLAS_STATUS_SUCCESS : refuse("attribute " + std::to_string(attribute) + " of a preference has another size");
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+    Sizes sizes;
+    *found = 0;
+    if (!agree(*desc, *a, *b, *c, *d, sizes)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (wanted < 1) return refuse("no algorithm is asked for");
+    // Up to three: with all the workspace that may be had, with a little, with none.
+    for (const std::size_t workspace : {heuristic_workspace_bytes, std::size_t{1} << 16, std::size_t{0}}) {
+        if (*found == wanted || workspace > preference->workspace_bytes) continue;
+        cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
+        result = {};
+        result.workspaceSize = workspace;
+        result.wavesCount = 1;
+        result.algo.data[0] = algorithm_mark;
+        result.algo.data[1] = workspace;
+        for (int i = 0; i < 4; ++i) result.algo.data[2 + i] = preference->alignment[i];
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+                              const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algo, void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    Sizes sizes;
+    if (!agree(*desc, *a_layout, *b_layout, *c_layout, *d_layout, sizes)) return CUBLAS_STATUS_INVALID_VALUE;
+    // Without a choice of the caller's the library looks at the pointers itself.
+    std::uint64_t promised[4] = {a_layout->element_bytes(), b_layout->element_bytes(), c_layout->element_bytes(),
+                                 d_layout->element_bytes()};
+    if (algo) {
+        if (algo->data[0] != algorithm_mark) return refuse("the algorithm did not come from cublasLtMatmulAlgoGetHeuristic");
+        for (int i = 0; i < 4; ++i) promised[i] = algo->data[2 + i];
+        if (workspace_bytes < algo->data[1])
+            return refuse("the algorithm needs " + std::to_string(algo->data[1]) + " bytes of workspace, but got " +
+                          std::to_string(workspace_bytes));
+    }
+    if (workspace_bytes > 0 && !holds("the workspace", workspace, workspace_bytes, 16)) return CUBLAS_STATUS_INVALID_VALUE;
+    const bool reads_c = desc->device_scalars || *static_cast<const float*>(beta) != 0;
+    if (!holds("a", a, a_layout->span_bytes(), promised[0]) || !holds("b", b, b_layout->span_bytes(), promised[1]) ||
+        (reads_c && !holds("c", c, c_layout->span_bytes(), promised[2])) || !holds("d", d, d_layout->span_bytes(), promised[3]))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    Product p{*desc, *a_layout, *b_layout, *c_layout, *d_layout, sizes, static_cast<const std::byte*>(a),
+              static_cast<const std::byte*>(b), static_cast<const std::byte*>(c), static_cast<std::byte*>(d), 0, 0, nullptr, nullptr};
+    if (desc->device_scalars) {
+        p.alpha_at = static_cast<const float*>(alpha);
+        p.beta_at = static_cast<const float*>(beta);
+    } else {
+        p.alpha = *static_cast<const float*>(alpha);
+        p.beta = *static_cast<const float*>(beta);
+    }
+    submit(stream, [p] {
+        multiply(p);
+        return true;
+    });
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // namespace cuda
+}  // namespace sim

@@ -1,0 +1,5 @@
+#pragma once
+
+#include "kernels/cudasim/blaslt.h"
+
+using namespace sim::cuda;
