@@ -6,11 +6,20 @@
 # starts where there is no driver.
 
 add_subdirectory(cudasim)
-add_library(keel_kernels_sim ${KEEL_CUDA_SOURCES})
-set_source_files_properties(${KEEL_CUDA_SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
-target_include_directories(keel_kernels_sim PRIVATE cudasim/include)
-# A register array that is filled and read under the same condition is no mistake; GCC cannot tell.
-target_compile_options(keel_kernels_sim PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
+
+# keel_sim_sources(TARGET FILES …): .cu files compiled by the host's compiler, for cudasim.
+function(keel_sim_sources target)
+  foreach(source ${ARGN})
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    # A register array that is filled and read under the same condition is no mistake; GCC cannot tell.
+    set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/${source} PROPERTIES LANGUAGE CXX
+      COMPILE_OPTIONS "-x;c++;-Wno-uninitialized;-Wno-maybe-uninitialized"
+      INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}/kernels/cudasim/include)
+  endforeach()
+endfunction()
+
+add_library(keel_kernels_sim)
+keel_sim_sources(keel_kernels_sim ${KEEL_CUDA_SOURCES})
 target_link_libraries(keel_kernels_sim PUBLIC keel_base keel_cudasim)
 
 set(KEEL_CUDA "auto" CACHE STRING "build the kernels with nvcc: auto (where one is found), on, off")
@@ -18,29 +27,33 @@ find_program(KEEL_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME PATHS /usr/local/cud
 if(KEEL_CUDA STREQUAL "on" AND NOT KEEL_NVCC)
   message(FATAL_ERROR "KEEL_CUDA is on, but no nvcc was found; set KEEL_NVCC to it")
 endif()
+
+# keel_nvcc_objects(OUT FILES …): the objects of .cu files compiled by nvcc. What ptxas says of registers and shared memory
+# stays beside each, as FILE.cu.o.ptxas.
+function(keel_nvcc_objects out)
+  set(objects)
+  foreach(source ${ARGN})
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${source}.o)
+    add_custom_command(OUTPUT ${object} BYPRODUCTS ${object}.ptxas
+      COMMAND ${CMAKE_SOURCE_DIR}/kernels/nvcc.sh ${object} ${object}.ptxas ${KEEL_NVCC} -std=c++20 -O3 -lineinfo
+        -I${CMAKE_SOURCE_DIR} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a
+        --Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage
+        -Xcompiler -Wall,-Wextra,-Wshadow,-Wno-unused-function,-march=${KEEL_ARCH}
+        -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+      DEPENDS ${source} ${CMAKE_SOURCE_DIR}/kernels/nvcc.sh DEPFILE ${object}.d
+      COMMENT "Building CUDA object ${source}" VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  set(${out} ${objects} PARENT_SCOPE)
+endfunction()
+
 if(KEEL_CUDA STREQUAL "off" OR NOT KEEL_NVCC OR KEEL_SANITIZE)
   return()
 endif()
-
 get_filename_component(cuda_root ${KEEL_NVCC} DIRECTORY)
 get_filename_component(cuda_root ${cuda_root} DIRECTORY)
 find_library(KEEL_CUDART cudart_static HINTS ${cuda_root}/lib64 ${cuda_root}/lib REQUIRED)
-
-set(nvcc_flags -std=c++20 -O3 -lineinfo -I${CMAKE_SOURCE_DIR}
-  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a
-  --Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage
-  -Xcompiler -Wall,-Wextra,-Wshadow,-Wno-unused-function,-march=${KEEL_ARCH})
-set(objects)
-foreach(source ${KEEL_CUDA_SOURCES})
-  set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${source}.o)
-  # What ptxas says of registers and shared memory stays beside the object, for the budgets of tests/sim.
-  add_custom_command(OUTPUT ${object} BYPRODUCTS ${object}.ptxas
-    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/nvcc.sh ${object} ${object}.ptxas ${KEEL_NVCC}
-      ${nvcc_flags} -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
-    DEPENDS ${source} nvcc.sh DEPFILE ${object}.d
-    COMMENT "Building CUDA object ${source}" VERBATIM)
-  list(APPEND objects ${object})
-endforeach()
+keel_nvcc_objects(objects ${KEEL_CUDA_SOURCES})
 add_library(keel_kernels_cuda STATIC ${objects})
 set_target_properties(keel_kernels_cuda PROPERTIES LINKER_LANGUAGE CXX)
 target_link_libraries(keel_kernels_cuda PUBLIC keel_base ${KEEL_CUDART} ${CMAKE_DL_LIBS} rt Threads::Threads)

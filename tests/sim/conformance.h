@@ -1,0 +1,22 @@
+// tests/sim/conformance.h: one fixed computation for every wrapper of mma.cuh and async.cuh and what kernels use beside them,
+// and a hash of its result. Inputs are such that results are exact: cudasim and a GPU must agree bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace keel {
+
+struct Conformance {
+    std::string name;
+    std::uint64_t hash;
+};
+namespace on_cuda {
+std::vector<Conformance> conformance();  // throws Error where there is no GPU
+}
+namespace on_cudasim {
+std::vector<Conformance> conformance();
+}
+
+}  // namespace keel
