@@ -162,6 +162,9 @@ TEST(PipelineTable, ATableThatBlocksIsFound) {
         EXPECT_EQ(std::string(error.what()),
                   "pipeline schedule: rank 0 would wait for ever before its action 0, B0; this is a defect of the table");
     }
+    std::swap(tables[0][0], tables[0][2]);
+    std::swap(tables[1][0], tables[1][1]);  // the last stage needs nobody's gradient, but its own forward
+    EXPECT_THROW(run_tables(tables, shape, {}), Error);
 }
 
 TEST(PipelineTable, UnequalStagesAndSlowSendsLengthenTheStep) {

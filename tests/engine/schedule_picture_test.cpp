@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "kernels/base/error.h"
 
 using namespace keel;
@@ -77,4 +80,17 @@ TEST(SchedulePicture, RefusesMoreThanAReaderCanSee) {
                   "a picture of 64000 forwards and backwards is more than a reader can see (50000 is the most); draw fewer "
                   "micro-batches (--train.global_batch) or stages (--parallel.pp)");
     }
+}
+
+TEST(SchedulePicture, TheDocumentsShowWhatIsDrawn) {
+    const auto file = [](const char* name) {
+        std::ifstream in(std::string(KEEL_SOURCE_DIR "/docs/") + name);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    EXPECT_EQ(file("pipeline_1f1b.svg"), schedule_svg(run_pipeline(PipelineSchedule::one_f_one_b, {.stages = 4, .micro_batches = 8}, {}),
+                                                      "stage forwards"));
+    EXPECT_EQ(file("pipeline_interleaved.svg"),
+              schedule_svg(run_pipeline(PipelineSchedule::interleaved, {.stages = 4, .chunks = 2, .micro_batches = 8},
+                                        {.forward = {0.5}, .backward = {1}}),
+                           "stage forwards"));
 }
