@@ -18,6 +18,8 @@
 #include "ckpt/safetensors.h"
 #include "cli/commands.h"
 #include "cli/report_table.h"
+#include "data/llmc_file.h"
+#include "data/megatron_file.h"
 #include "data/token_file.h"
 #include "data/tokenizer.h"
 #include "engine/config_io.h"
@@ -197,25 +199,36 @@ Report inspect_safetensors(const fs::path& path) {
     return r;
 }
 
+// What the file does not say is left out.
 Report inspect_token_file(const fs::path& path, bool verify) {
     const TokenFile file(path);
     if (verify) file.verify();
     const TokenFileInfo& i = file.info();
-    return {
-        {"kind", "token file"},
-        {"path", path.string()},
-        {"checked", verify ? "header, offsets, hash and every id" : "header and offsets; --verify reads every token"},
-        {"tokens", i.tokens},
-        {"documents", i.documents},
-        {"bytes_of_text", i.source_bytes},
-        {"token_bytes", i.token_bytes},
-        {"vocab_size", i.vocab_size},
-        {"tokenizer_hash", hex(i.tokenizer_hash)},
-        {"bos_id", i.bos_id},
-        {"eos_id", i.eos_id},
-        {"documents_end_with_eos", i.ends_with_eos},
-        {"documents_begin_with_bos", i.begins_with_bos},
-        {"repaired_byte_sequences", i.replaced}};
+    const bool own = i.format == TokenFormat::keel;
+    Report r = {{"kind", own ? std::string("token file") : concat(name(i.format), " token file")},
+                {"path", file.path().string()},
+                {"checked", verify ? (own ? "header, documents, every hash and every id" : "sizes and every id")
+                                   : (own ? "header and documents; --verify reads every token" : "sizes; --verify reads every token")},
+                {"tokens", i.tokens},
+                {"documents", i.documents}};
+    if (i.format == TokenFormat::megatron) r["sequences"] = i.sequences;
+    if (i.source_bytes > 0) r["bytes_of_text"] = i.source_bytes;
+    r["token_bytes"] = i.token_bytes;
+    if (i.vocab_size > 0) r["vocab_size"] = i.vocab_size;
+    if (i.tokenizer_hash != 0) r["tokenizer_hash"] = hex(i.tokenizer_hash);
+    if (i.bos_id >= 0) r["bos_id"] = i.bos_id;
+    if (i.eos_id >= 0) r["eos_id"] = i.eos_id;
+    r["documents_end_with_eos"] = i.ends_with_eos;
+    r["documents_begin_with_bos"] = i.begins_with_bos;
+    r["mask_of_what_is_predicted"] = i.has_mask;
+    if (own) r["hash_per_block"] = i.has_block_hashes, r["repaired_byte_sequences"] = i.replaced;
+    return r;
+}
+
+Report inspect_llmc_eval(const fs::path& path) {
+    const LlmcEval eval = read_llmc_eval(path);
+    return {{"kind", "llm.c evaluation file"}, {"path", path.string()},           {"examples", eval.examples},
+            {"completions", eval.completions}, {"tokens", eval.tokens}, {"longest_example_bytes", eval.longest_bytes}};
 }
 
 Report inspect_json(const fs::path& path, bool verify) {
@@ -256,13 +269,15 @@ Report inspect_run_config(const fs::path& path) {
 
 constexpr const char* known =
     "looked for a run or checkpoint (manifest.json), a model folder (config.json), a safetensors file, a token file "
-    "(\"keel.tok\"), a tokenizer.json, a config.json, and a run's config.toml, log.jsonl and report.html";
+    "(of keel, llm.c, llm.q, or a Megatron pair of .bin and .idx), a tokenizer.json, a config.json, and a run's config.toml, log.jsonl and report.html";
 
 Report inspect_file(const fs::path& path, bool verify) {
     const InputFile file(path);
     std::string start(static_cast<std::size_t>(std::min<std::int64_t>(64, file.size_bytes())), '\0');
     file.read_at(0, std::as_writable_bytes(std::span(start)));
-    if (start.starts_with("keel.tok")) return inspect_token_file(path, verify);
+    if (is_llmc_eval(start)) return inspect_llmc_eval(path);
+    if (start.starts_with("keel.tok") || start.starts_with("BIN.TOK\n") || is_llmc(start) || find_megatron_pair(path))
+        return inspect_token_file(path, verify);
     // A header length below 2^32, then JSON: safetensors, unless it is the JSON of something else.
     if (start.size() > 8 && start.compare(4, 4, std::string(4, '\0')) == 0) return inspect_safetensors(path);
     if (start.starts_with("{\"event\":")) return inspect_log(path);
@@ -276,6 +291,7 @@ Report inspect_file(const fs::path& path, bool verify) {
 }
 
 Report inspect_path(const fs::path& path, bool verify) {
+    if (!fs::exists(path) && find_megatron_pair(path)) return inspect_token_file(path, verify);
     if (!fs::exists(path)) fail(path.string() + ": no such file or folder");
     if (!fs::is_directory(path)) return inspect_file(path, verify);
     if (is_checkpoint(path)) return inspect_checkpoint(path, verify);

@@ -9,7 +9,7 @@ die() { printf 'keel: error: %s\n' "$*" >&2; exit 1; }
 
 # Everything the build and the tests need; bible-kjv is the text that quickstart.sh trains on.
 build_packages=(g++ cmake ninja-build pkg-config libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev
-                libxxhash-dev libutf8proc-dev libpcre2-dev libgtest-dev)
+                libxxhash-dev zlib1g-dev libutf8proc-dev libpcre2-dev libgtest-dev)
 
 is_installed() {
     local states  # one line per architecture

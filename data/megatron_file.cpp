@@ -39,7 +39,7 @@ std::optional<MegatronPair> find_megatron_pair(const fs::path& path) {
     if (!index) {
         // A .idx that is none, or none at all: the .bin may be a file of another kind.
         if (path == pair.index && fs::exists(path)) fail(path.string(), " does not begin with \"MMIDIDX\" as Megatron's index files do");
-        if (path == pair.index || (path != pair.tokens && fs::exists(pair.tokens)))
+        if (path != pair.tokens && fs::exists(pair.tokens))
             fail(pair.tokens.string(), " has no ", pair.index.filename().string(), " beside it; Megatron's data sets are a pair of both");
         return std::nullopt;
     }

@@ -72,7 +72,7 @@ private:
 
 bool is_json_lines(const fs::path& path) {
     fs::path name = path.filename();
-    if (name.extension() == ".zst" || name.extension() == ".zstd") name = name.stem();
+    if (name.extension() == ".zst" || name.extension() == ".zstd" || name.extension() == ".gz") name = name.stem();
     return name.extension() == ".jsonl" || name.extension() == ".ndjson";
 }
 
@@ -89,13 +89,21 @@ std::size_t cut_before(std::string_view text, std::size_t limit) {
 
 }  // namespace
 
+std::string text_of(const BadLine& bad) { return concat(bad.file, ", line ", bad.line, " (byte ", bad.byte, "): ", bad.problem); }
+
+void BadLines::add(BadLine bad) {
+    ++count;
+    if (first.size() < kept) first.push_back(std::move(bad));
+}
+
 struct TextReader::State {
     std::vector<fs::path> paths;
     TextOptions options;
     std::size_t path = 0;  // which file is open, or comes next
     std::unique_ptr<ByteReader> bytes;
     std::int64_t total = 0, done_before = 0;
-    std::int64_t replaced = 0, bad_lines = 0;
+    std::int64_t replaced = 0, pieces = 0;
+    BadLines bad;
 
     std::string raw;    // read and not repaired; for JSON lines, not yet parsed
     std::string text;   // repaired, not yet handed out (plain)
@@ -103,7 +111,8 @@ struct TextReader::State {
     std::size_t searched = 0;   // how far a separator was looked for
     bool end = false;           // nothing more to read in this file
     bool open = false;          // part of the current document has been handed out
-    std::int64_t line = 0;
+    std::int64_t line = 0, line_byte = 0;  // of the line last read
+    std::int64_t dropped = 0;              // bytes of the file before raw[0], for lines
 
     std::string name() const { return paths[path].string(); }
 
@@ -113,14 +122,15 @@ struct TextReader::State {
         raw.clear(), text.clear();
         begin = searched = 0;
         end = open = false;
-        line = 0;
+        line = line_byte = dropped = pieces = 0;
         while (raw.size() < byte_order_mark.size() && bytes->read(options.piece_bytes, raw)) {}
-        if (raw.starts_with(byte_order_mark)) raw.erase(0, byte_order_mark.size());
+        if (raw.starts_with(byte_order_mark)) raw.erase(0, byte_order_mark.size()), dropped = byte_order_mark.size();
         return true;
     }
     void close() {
         done_before += bytes->file_bytes();
         bytes.reset();
+        pieces = 0;
         ++path;
     }
 
@@ -196,21 +206,42 @@ struct TextReader::State {
             if (newline != std::string::npos || (end && begin < raw.size())) {
                 const std::size_t stop = newline == std::string::npos ? raw.size() : newline;
                 out = std::string_view(raw).substr(begin, stop - begin);
+                line_byte = dropped + static_cast<std::int64_t>(begin);
                 begin = searched = std::min(stop + 1, raw.size());
                 ++line;
                 return true;
             }
             if (end) return false;
             raw.erase(0, begin);
+            dropped += static_cast<std::int64_t>(begin);
             begin = 0;
             searched = raw.size();
             if (raw.size() > longest_line)
-                fail(name(), ", line ", line + 1, ": longer than ", longest_line, " bytes; is this a file of JSON lines?");
+                fail(name(), ", line ", line + 1, " (byte ", dropped, "): longer than ", longest_line, " bytes; is this a file of lines?");
             end = !bytes->read(options.piece_bytes, raw);
         }
     }
 
-    bool next_json(TextPiece& piece) {
+    void skip_or_refuse(BadLine here) {
+        if (!options.skip_bad_lines) fail(text_of(here), "; --on-bad-line skip counts such lines and goes on");
+        bad.add(std::move(here));
+    }
+
+    // The field of a JSON line; false if it is no document.
+    bool field_of(std::string_view json, std::string& out) {
+        FieldReader reader(options.field);
+        const bool parsed = nlohmann::json::sax_parse(json, &reader);
+        std::string problem;
+        if (!parsed) problem = "not valid JSON: " + reader.error;
+        else if (!reader.object) problem = "not a JSON object";
+        else if (reader.wrong_type) problem = "the field \"" + options.field + "\" is not a text";
+        else if (!reader.found) problem = "no field \"" + options.field + "\" (--field names another)";
+        if (!problem.empty()) return skip_or_refuse({name(), line, line_byte, problem}), false;
+        out = std::move(reader.text);
+        return !out.empty();
+    }
+
+    bool next_of_lines(TextPiece& piece, TextFormat format) {
         for (std::string_view raw_line; next_line(raw_line);) {
             if (raw_line.ends_with('\r')) raw_line.remove_suffix(1);
             if (raw_line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
@@ -219,27 +250,23 @@ struct TextReader::State {
                 replaced += append_repaired(raw_line, repaired);
                 raw_line = repaired;
             }
-            FieldReader reader(options.field);
-            const bool parsed = nlohmann::json::sax_parse(raw_line, &reader);
-            std::string problem;
-            if (!parsed) problem = "not valid JSON: " + reader.error;
-            else if (!reader.object) problem = "not a JSON object";
-            else if (reader.wrong_type) problem = "the field \"" + options.field + "\" is not a text";
-            else if (!reader.found) problem = "no field \"" + options.field + "\"";
-            if (!problem.empty()) {
-                if (!options.skip_bad_lines)
-                    fail(name(), ", line ", line, ": ", problem, "; --field names another field, --skip-bad-lines counts"
-                         " such lines and goes on");
-                ++bad_lines;
-                continue;
+            if (format == TextFormat::jsonl) {
+                if (!field_of(raw_line, piece.text)) continue;
+            } else {
+                piece.text = raw_line;
             }
-            if (reader.text.empty()) continue;
-            piece.text = std::move(reader.text);
             piece.ends_document = true;
             piece.may_cut = false;
+            piece.line = line;
+            piece.byte = line_byte;
             return true;
         }
         return false;
+    }
+
+    TextFormat format() const {
+        if (options.format != TextFormat::by_name) return options.format;
+        return is_json_lines(paths[path]) ? TextFormat::jsonl : TextFormat::plain;
     }
 };
 
@@ -256,15 +283,32 @@ bool TextReader::next(TextPiece& piece) {
     State& s = *state_;
     while (true) {
         if (!s.bytes && !s.open_next()) return false;
-        const bool json = s.options.format == TextFormat::jsonl ||
-                          (s.options.format == TextFormat::by_name && is_json_lines(s.paths[s.path]));
-        if (json ? s.next_json(piece) : s.next_plain(piece)) return true;
+        const TextFormat format = s.format();
+        if (format == TextFormat::plain ? s.next_plain(piece) : s.next_of_lines(piece, format)) return ++s.pieces, true;
         s.close();
     }
 }
 
+TextReader::Position TextReader::position() const { return {state_->path, state_->pieces}; }
+
+void TextReader::seek(Position position) {
+    State& s = *state_;
+    if (position.file > s.paths.size()) fail("file ", position.file, " of ", s.paths.size(), " to go on with");
+    s.bytes.reset();
+    s.done_before = 0;
+    for (s.path = 0; s.path < position.file; ++s.path) s.done_before += ByteReader(s.paths[s.path]).file_bytes();
+    s.pieces = 0;
+    for (TextPiece ignored; s.pieces < position.pieces || s.path < position.file;)
+        if (!next(ignored) || s.path != position.file)
+            fail(s.paths[position.file].string(), " has fewer than the ", position.pieces, " pieces that were read from it before; was it changed?");
+    s.replaced = 0;
+    s.bad = {};
+}
+
+void TextReader::skip_bad_line(BadLine bad) { state_->skip_or_refuse(std::move(bad)); }
+
 std::int64_t TextReader::replaced() const { return state_->replaced; }
-std::int64_t TextReader::bad_lines() const { return state_->bad_lines; }
+const BadLines& TextReader::bad_lines() const { return state_->bad; }
 std::int64_t TextReader::file_bytes() const { return state_->total; }
 std::int64_t TextReader::file_bytes_read() const {
     return state_->done_before + (state_->bytes ? state_->bytes->file_bytes_read() : 0);

@@ -1,6 +1,7 @@
 #include "data/text.h"
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 #include <zstd.h>
 
 #include "data/utf8.h"
@@ -26,6 +27,20 @@ std::string zstd(std::string_view text, int window_log = 0) {
     return out;
 }
 
+std::string gzip(std::string_view text) {
+    z_stream z{};
+    EXPECT_EQ(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    std::string out(deflateBound(&z, text.size()), '\0');
+    z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+    z.avail_in = static_cast<uInt>(text.size());
+    z.next_out = reinterpret_cast<Bytef*>(out.data());
+    z.avail_out = static_cast<uInt>(out.size());
+    EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+    out.resize(z.total_out);
+    deflateEnd(&z);
+    return out;
+}
+
 // Documents, with pieces joined.
 std::vector<std::string> documents(const std::vector<std::filesystem::path>& paths, TextOptions options = {},
                                    std::int64_t* replaced = nullptr, std::int64_t* bad_lines = nullptr) {
@@ -40,7 +55,7 @@ std::vector<std::string> documents(const std::vector<std::filesystem::path>& pat
     }
     EXPECT_FALSE(open);
     if (replaced) *replaced = reader.replaced();
-    if (bad_lines) *bad_lines = reader.bad_lines();
+    if (bad_lines) *bad_lines = reader.bad_lines().count;
     return out;
 }
 using Documents = std::vector<std::string>;
@@ -125,7 +140,8 @@ TEST(Text, ABadLineIsNamedOrCounted) {
     for (const auto& [line, message] : rows) {
         const std::string path = temp.write("a.jsonl", "{\"text\": \"good\"}\n\n" + line + "\n{\"text\": \"more\"}\n");
         const std::string said = message_of([&] { documents({path}); });
-        EXPECT_SAYS(said, "a.jsonl, line 3: ");
+        EXPECT_SAYS(said, "a.jsonl, line 3 (byte 18): ");
+        EXPECT_SAYS(said, "--on-bad-line skip");
         EXPECT_SAYS(said, message);
         TextOptions skip;
         skip.skip_bad_lines = true;
@@ -166,9 +182,86 @@ TEST(Text, ACutOrDamagedStreamIsAnErrorAndNeverASilentEnd) {
     std::string damaged = whole;
     damaged[first] ^= 1;
     EXPECT_SAYS(message_of([&] { documents({temp.write("a.txt", damaged)}); }), "damaged");
-    EXPECT_SAYS(message_of([&] { documents({temp.write("a.gz", "\x1f\x8b\x08")}); }), "gzip");
+    EXPECT_SAYS(message_of([&] { documents({temp.write("a.gz", "\x1f\x8b\x08")}); }), "in the middle of a gzip member");
     EXPECT_SAYS(message_of([&] { documents({temp / "nowhere"}); }), "nowhere");
     EXPECT_SAYS(message_of([&] { documents({}); }), "no text files");
+}
+
+TEST(Text, GzipIsKnownByItsContentAndMembersAreJoined) {
+    const TempFolder temp;
+    const std::string whole = gzip("one ") + gzip("") + gzip("two");
+    EXPECT_EQ(documents({temp.write("a.txt", whole)}), Documents{"one two"});
+    EXPECT_EQ(documents({temp.write("b.txt", whole + std::string(700, '\0'))}), Documents{"one two"});  // padded to a block
+    EXPECT_EQ(documents({temp.write("c.jsonl.gz", gzip("{\"text\": \"x\"}\n"))}), Documents{"x"});
+    const std::string large(3 << 20, 'a');
+    EXPECT_EQ(documents({temp.write("d.txt", gzip(large))}), Documents{large});
+    const std::size_t first = gzip("one ").size(), second = first + gzip("").size();
+    for (std::size_t size = 4; size < whole.size(); ++size) {
+        if (size == first || size == second) continue;  // a border between members
+        EXPECT_SAYS(message_of([&] { documents({temp.write("a.txt", std::string_view(whole).substr(0, size))}); }), "is cut") << size;
+    }
+    std::string damaged = whole;
+    damaged[first - 5] ^= 1;  // of the checksum
+    EXPECT_SAYS(message_of([&] { documents({temp.write("a.txt", damaged)}); }), "the gzip stream is damaged near byte");
+    EXPECT_SAYS(message_of([&] { documents({temp.write("a.txt", whole + "behind")}); }), "is damaged near byte");
+    EXPECT_SAYS(message_of([&] { documents({temp.write("a.txt.gz", "never compressed")}); }), "is named as gzip");
+}
+
+TEST(Text, EachLineIsADocumentOnRequest) {
+    const TempFolder temp;
+    TextOptions options;
+    options.format = TextFormat::lines;
+    for (const std::int64_t piece : {1, 3, 1000}) {
+        options.piece_bytes = piece;
+        EXPECT_EQ(documents({temp.write("a.txt", "\xef\xbb\xbfone two\r\n\n  \nthree \xff\nlast")}, options), (Documents{"one two", "three \ufffd", "last"}));
+    }
+}
+
+TEST(Text, BadLinesAreCountedAllAndTheFirstAreLocatedByLineAndByte) {
+    const TempFolder temp;
+    std::string text = "\xef\xbb\xbf";
+    for (int i = 0; i < 30; ++i) text += "{\"text\": \"good\"}\nbad\n\n";
+    TextOptions skip;
+    skip.skip_bad_lines = true;
+    skip.piece_bytes = 50;
+    TextReader reader({temp.write("a.jsonl", text), temp.write("b.jsonl.zst", zstd("x\n"))}, skip);
+    for (TextPiece piece; reader.next(piece);) {}
+    const BadLines& bad = reader.bad_lines();
+    EXPECT_EQ(bad.count, 31);
+    ASSERT_EQ(bad.first.size(), BadLines::kept);
+    for (std::size_t i = 0; i < bad.first.size(); ++i) {
+        EXPECT_EQ(bad.first[i].line, static_cast<std::int64_t>(3 * i + 2));
+        EXPECT_EQ(text.substr(static_cast<std::size_t>(bad.first[i].byte), 4), "bad\n");
+    }
+    EXPECT_SAYS(text_of(bad.first[0]), "a.jsonl, line 2 (byte 20): not valid JSON");
+}
+
+TEST(Text, ReadingGoesOnWhereAPositionSays) {
+    const TempFolder temp;
+    std::string plain, json;
+    for (int i = 0; i < 200; ++i) plain += concat("word ", i, "\n\n"), json += concat("{\"text\": \"", i, "\"}\n");
+    const std::vector<std::filesystem::path> paths{temp.write("a.txt", plain), temp.write("b.jsonl", json), temp.write("c.txt", ""),
+                                                   temp.write("d.txt", zstd(plain))};
+    TextOptions options;
+    options.piece_bytes = 100;
+    std::vector<std::string> all;
+    std::vector<TextReader::Position> positions;
+    TextReader reader(paths, options);
+    for (TextPiece piece; reader.next(piece);) all.push_back(piece.text), positions.push_back(reader.position());
+    ASSERT_GT(all.size(), 200u);
+    for (std::size_t at = 0; at < all.size(); at += 7) {
+        TextReader again(paths, options);
+        again.seek(positions[at]);
+        TextPiece piece;
+        for (std::size_t i = at + 1; i < all.size(); ++i) {
+            ASSERT_TRUE(again.next(piece));
+            ASSERT_EQ(piece.text, all[i]) << at;
+        }
+        EXPECT_FALSE(again.next(piece));
+        EXPECT_EQ(again.file_bytes_read(), again.file_bytes());
+    }
+    temp.write("b.jsonl", "{\"text\": \"1\"}\n");
+    EXPECT_SAYS(message_of([&] { TextReader(paths, options).seek({1, 50}); }), "b.jsonl has fewer than the 50 pieces");
 }
 
 TEST(Text, OtherFormatsAreNamedAndNotReadAsText) {
@@ -176,7 +269,7 @@ TEST(Text, OtherFormatsAreNamedAndNotReadAsText) {
     const auto said = [&](const char* name, std::string_view bytes) {
         return message_of([&] { documents({temp.write(name, bytes)}); });
     };
-    EXPECT_SAYS(said("a.jsonl.xz", "\xfd""7zXZ"), "a.jsonl.xz is compressed with xz; plain text and zstd are read: xz -dc ");
+    EXPECT_SAYS(said("a.jsonl.xz", "\xfd""7zXZ"), "a.jsonl.xz is compressed with xz; plain text, zstd and gzip are read: xz -dc ");
     EXPECT_SAYS(said("a.txt.bz2", "BZh91AY"), "is compressed with bzip2");
     EXPECT_SAYS(said("a.zip", "PK\x03\x04more"), "is compressed with zip");
     EXPECT_SAYS(said("a.parquet", "PAR1 columns PAR1"), "is a Parquet table; plain text and JSON lines are read");

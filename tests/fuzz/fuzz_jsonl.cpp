@@ -1,4 +1,5 @@
-// Any bytes as text: JSON lines and plain, as they are and through zstd. Refused with Error, or pieces of valid UTF-8.
+// Any bytes as text: JSON lines and plain, as they are and through zstd and gzip. Refused with Error, or pieces of valid UTF-8.
+#include <zlib.h>
 #include <zstd.h>
 
 #include <cstdint>
@@ -19,17 +20,31 @@ std::string compress(const std::string& text) {
     return out;
 }
 
+std::string gzip(const std::string& text) {
+    std::string out(text.size() + 200, '\0');
+    z_stream z{};
+    if (deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) std::abort();
+    z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+    z.avail_in = static_cast<uInt>(text.size());
+    z.next_out = reinterpret_cast<Bytef*>(out.data());
+    z.avail_out = static_cast<uInt>(out.size());
+    if (deflate(&z, Z_FINISH) != Z_STREAM_END) std::abort();
+    out.resize(z.total_out);
+    deflateEnd(&z);
+    return out;
+}
+
 }  // namespace
 
 std::vector<std::string> keel_fuzz_seeds() {
     const std::string lines = "{\"text\": \"one\\u00e9\", \"x\": [1, {\"text\": null}]}\r\n\n{\"x\": -1.5e3, \"text\": \"two\"}\n";
     const std::string plain = "one line\nanother 'll\n\n\nnext document\r\n\r\nna\xc3\xafve \xff\xe2\x82 end";
-    return {lines, plain, compress(lines), compress(plain) + compress(lines), std::string("\x50\x2a\x4d\x18\x01\0\0\0x", 9) + compress(plain)};
+    return {lines, plain, compress(lines), compress(plain) + compress(lines), gzip(lines) + gzip(plain) + std::string(5, '\0'), std::string("\x50\x2a\x4d\x18\x01\0\0\0x", 9) + compress(plain)};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const MemoryFile memory(data, size);
-    for (const auto format : {keel::TextFormat::jsonl, keel::TextFormat::plain})
+    for (const auto format : {keel::TextFormat::jsonl, keel::TextFormat::plain, keel::TextFormat::lines})
         for (const bool other : {false, true}) {
             keel::TextOptions options;
             options.format = format;
