@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/progress_bar.h"
 #include "data/dataset.h"
+#include "engine/data_spec.h"
 #include "engine/evaluate.h"
 #include "engine/observe/json_line.h"
 #include "engine/observe/log_line.h"
@@ -35,8 +36,11 @@ void run_eval(const EvalOptions& o) {
     if (config.data.seq_len <= 0) fail_usage("--seq-len is not given, and a model folder does not say with how many tokens to evaluate");
     if (o.micro_batch < 1) fail_usage("--micro-batch is ", o.micro_batch, "; give a positive number");
     if (o.samples < 0) fail_usage("--samples is ", o.samples, "; give a positive number, or 0 for all");
-    const Dataset data({.paths = o.data, .weights = {}, .split = {1, 0, 0}, .part = Part::train, .seq_len = config.data.seq_len,
-                        .shuffle = false, .seed = 0});
+    DatasetSpec spec = dataset_spec(config, source.tokenizer, o.data, Part::train, false);
+    spec.split = {1, 0, 0};
+    spec.pack = spec.megatron_order = false;
+    if (spec.declared.vocab_size == 0) spec.declared.vocab_size = config.model.vocab;  // of files that do not say
+    const Dataset data(spec);
     if (source.tokenizer_hash != 0)
         data.check_tokenizer(source.tokenizer_hash, "the tokenizer of " + source.description);
     if (data.vocab_size() > config.model.vocab)

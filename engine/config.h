@@ -62,15 +62,25 @@ struct DataSection {
     std::int64_t seq_len = 0;
     bool shuffle = true;
     bool reset_at_document = true;
+    std::string packing = "concatenate", order = "keel";
+    std::int64_t order_samples = 0;
+    std::int64_t token_vocab = 0, token_eos = -1;
+    std::string raw_dtype;
 
     template <class Field> void fields(Field&& field) {
-        KEEL_FIELD(train, "token files, each optionally after its weight: 0.7 books.tok 0.3 code.tok");
+        KEEL_FIELD(train, "token files, patterns, folders or @lists, each optionally after its weight: 0.7 books.tok 0.3 'code-*.tok'");
         KEEL_FIELD(valid, "token files for evaluation; empty takes the second part of data.split");
         KEEL_FIELD(tokenizer, "tokenizer.json or its folder; its hash must match the token files");
         KEEL_FIELD(split, "shares of train, validation and test, cut from each file in this order");
         KEEL_FIELD(seq_len, "tokens per sample");
         KEEL_FIELD(shuffle, "visit samples in a random order that is a pure function of seed and sample number");
         KEEL_FIELD(reset_at_document, "attention and positions restart at a document border");
+        KEEL_FIELD(packing, "concatenate: a sample runs on over documents; best_fit: whole documents with little padding");
+        KEEL_FIELD(order, "keel: a pure function of the sample number; megatron: the indices of its GPTDataset");
+        KEEL_FIELD(order_samples, "samples that the order of megatron is made for; it depends on them");
+        KEEL_FIELD(token_vocab, "vocabulary of token files that do not say theirs (Megatron, llm.c); 0 takes the tokenizer's");
+        KEEL_FIELD(token_eos, "token that parts documents in files without a table of them; -1 takes the tokenizer's");
+        KEEL_FIELD(raw_dtype, "uint16 or uint32: files without a header are such numbers, as nanoGPT writes them");
     }
 };
 

@@ -10,6 +10,7 @@
 #include "data/utf8.h"
 #include "engine/config_io.h"
 #include "engine/config_names.h"
+#include "engine/data_spec.h"
 #include "engine/presets.h"
 #include "engine/schedule.h"
 #include "kernels/base/error.h"
@@ -193,6 +194,7 @@ void check_data(const DataSection& d) {
     if (!d.valid.empty() && d.split[1] > 0)
         fail_usage("--data.valid and the second part of --data.split (", d.split[1], ") both name validation data; ",
                    "give only one of them");
+    check_samples(d);
 }
 
 void check_memory_and_run(const Config& c) {
@@ -219,6 +221,9 @@ void check_memory_and_run(const Config& c) {
 }
 
 void check_train(const Config& c) {
+    if (c.data.order == "megatron" && c.data.order_samples < c.train.samples)
+        fail_usage("--data.order_samples ", c.data.order_samples, " is less than the ", c.train.samples, " samples of the run, and the ",
+                   "order ends with it; give as many as the longest run will have");
     require_at_least("train.eval_interval", c.train.eval_interval, 0);
     require_at_least("train.eval_samples", c.train.eval_samples, 0);
     require_at_least("train.log_interval", c.train.log_interval, 1);

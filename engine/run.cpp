@@ -7,6 +7,7 @@
 #include "ckpt/model_folder.h"
 #include "engine/config_check.h"
 #include "engine/config_io.h"
+#include "engine/data_spec.h"
 #include "engine/evaluate.h"
 #include "engine/generate.h"
 #include "engine/observe/matmul_peak.h"
@@ -62,22 +63,16 @@ Config resolved(Config config) {
     return config;
 }
 
-DatasetSpec dataset_spec(const Config& config, const std::vector<std::string>& sources, Part part, bool shuffle) {
-    DatasetSpec spec{.paths = {}, .weights = {}, .split = config.data.split, .part = part,
-                     .seq_len = config.data.seq_len, .shuffle = shuffle, .seed = config.train.seed};
-    parse_sources(sources, spec);
-    return spec;
-}
-
 // Evaluation reads data.valid, or else the second part of the split; in order, since nothing is gained by shuffling.
-std::optional<DatasetSpec> valid_spec(const Config& config) {
+std::optional<DatasetSpec> valid_spec(const Config& config, const std::optional<Tokenizer>& tokenizer) {
     if (!config.data.valid.empty()) {
-        DatasetSpec spec = dataset_spec(config, config.data.valid, Part::train, false);
+        DatasetSpec spec = dataset_spec(config, tokenizer, config.data.valid, Part::train, false);
         spec.split = {1, 0, 0};
+        spec.megatron_order = false;
         return spec;
     }
     if (config.data.split[1] == 0) return std::nullopt;
-    DatasetSpec spec = dataset_spec(config, config.data.train, Part::valid, false);
+    DatasetSpec spec = dataset_spec(config, tokenizer, config.data.train, Part::valid, false);
     spec.weights.clear();
     return spec;
 }
@@ -143,14 +138,14 @@ Run::Run(Config asked)
       tokenizer(load_tokenizer(config)),
       tokenizer_json(tokenizer ? tokenizer->to_json() : std::string()),
       companions(tokenizer_companions(config)),
-      data(dataset_spec(config, config.data.train, Part::train, config.data.shuffle)),
+      data(dataset_spec(config, tokenizer, config.data.train, Part::train, config.data.shuffle)),
       schedule(config),
       stream(static_cast<int>(config.run.threads)),
       model(nullptr),
       loader(data, loader_spec(config)) {
     check_data(*this, data);
     check_prompt(*this);
-    if (const auto spec = valid_spec(config)) {
+    if (const auto spec = valid_spec(config, tokenizer)) {
         valid_data.emplace(*spec);
         check_data(*this, *valid_data);
         valid_loader.emplace(*valid_data, loader_spec(config));

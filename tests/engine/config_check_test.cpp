@@ -299,3 +299,23 @@ TEST(ConfigCheck, AcceptsWhatIsUnusualButPossible) {
     };
     for (const auto& change : unusual) EXPECT_EQ(refusal(change), "accepted");
 }
+
+TEST(ConfigCheck, HowSamplesAreCutAndOrderedMustNotContradictItself) {
+    EXPECT_REFUSED(c.data.order = "random", "--data.order is \"random\"; it must be keel or megatron");
+    EXPECT_REFUSED(c.data.packing = "ffd", "--data.packing is \"ffd\"; it must be concatenate or best_fit");
+    EXPECT_REFUSED(c.data.raw_dtype = "int8", "--data.raw_dtype is \"int8\"; it must be uint16 or uint32");
+    EXPECT_REFUSED(c.data.order = "megatron",
+                   "--data.order megatron depends on the number of samples it is made for; give --data.order_samples");
+    EXPECT_REFUSED(c.data.order_samples = 5,
+                   "--data.order_samples 5 is for --data.order megatron; keel's own order does not depend on it");
+    EXPECT_REFUSED((c.data.order = "megatron", c.data.order_samples = 99),
+                   "--data.order_samples 99 is less than the 100 samples of the run, and the order ends with it; give as many as the"
+                   " longest run will have");
+    EXPECT_REFUSED((c.data.order = "megatron", c.data.order_samples = 100, c.data.packing = "best_fit"),
+                   "--data.packing best_fit and --data.order megatron exclude each other");
+    EXPECT_REFUSED((c.data.packing = "best_fit", c.data.reset_at_document = false),
+                   "--data.packing best_fit puts documents side by side that have nothing to do with each other; it needs"
+                   " --data.reset_at_document true");
+    EXPECT_EQ(refusal([](Config& c) { c.data.order = "megatron", c.data.order_samples = 100; }), "accepted");
+    EXPECT_EQ(refusal([](Config& c) { c.data.packing = "best_fit"; }), "accepted");
+}
