@@ -1,5 +1,5 @@
 // cli/main.cpp: the front door: reads the clock, finds the subcommand, and turns every error into one line and a code.
-// Exit codes: 0 done, 1 failed, 2 the command line or configuration was wrong.
+// Exit codes: 0 done, 1 failed, 2 the command line or configuration was wrong, 3 another rank failed or did not come.
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -10,10 +10,10 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <new>
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/complain.h"
 #include "cli/explain.h"
 #include "data/utf8.h"
 #include "engine/observe/ledger.h"
@@ -55,12 +55,6 @@ int finish(int code) {
     return code;
 }
 
-int complain(const char* what, keel::ExitCode code = keel::ExitCode::failure) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "keel: error: %s\n", what);
-    return static_cast<int>(code);
-}
-
 void add_commands(CLI::App& app) {
     keel::add_tokenizer(app);
     keel::add_tokenize(app);
@@ -98,7 +92,7 @@ int run(int argc, char** argv) {
     } catch (const CLI::Success& asked) {  // --help, --version
         return app.exit(asked);
     } catch (const CLI::ParseError& error) {
-        return complain(keel::explain(app, error).c_str(), keel::ExitCode::usage);
+        keel::fail_usage(keel::explain(app, error));
     }
 }
 
@@ -112,11 +106,7 @@ int main(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // nor is a file past `ulimit -f`
     try {
         return finish(run(argc, argv));
-    } catch (const keel::Error& error) {
-        return finish(complain(error.what(), error.code()));
-    } catch (const std::bad_alloc&) {
-        return finish(complain("out of memory; `keel estimate` shows what a run needs and what would lower it"));
-    } catch (const std::exception& error) {
-        return finish(complain(error.what()));
+    } catch (...) {
+        return finish(keel::complain(std::current_exception()));
     }
 }

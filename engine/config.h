@@ -167,12 +167,59 @@ struct RunSection {
     }
 };
 
+// How the ranks share one model (docs/parallelism.md). None of it changes what is computed, but for the order of sums.
+struct ParallelSection {
+    std::int64_t tp = 1, pp = 1, cp = 1, dp = 0;
+    bool sequence = true;
+    std::int64_t chunks = 1, micro_batch_group = 0;
+    std::string schedule = "auto";
+    std::int64_t first_layers = 0, last_layers = 0;
+    bool count_embedding = false, count_head = false;
+    std::string layers;
+    std::string context = "gather";
+    std::int64_t vocab_multiple = 128, bucket = 0;
+    bool overlap = true;
+    double deadline_s = 600;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(tp, "ranks that share every matrix: tensor parallelism");
+        KEEL_FIELD(pp, "ranks that share the layers: pipeline stages");
+        KEEL_FIELD(cp, "ranks that share every sequence: context parallelism");
+        KEEL_FIELD(dp, "replicas that share the batch; 0 takes what tp, pp and cp leave of the ranks there are");
+        KEEL_FIELD(sequence, "with tp, norms and the residual stream are cut by tokens: sequence parallelism");
+        KEEL_FIELD(chunks, "parts of the model per pipeline stage: virtual stages of the interleaved schedule");
+        KEEL_FIELD(schedule, "auto, gpipe, 1f1b or interleaved; auto is 1f1b, or interleaved with chunks");
+        KEEL_FIELD(micro_batch_group, "interleaved: micro-batches in a row through one chunk; 0 means pp");
+        KEEL_FIELD(first_layers, "layers of the first stage; 0 means an equal share");
+        KEEL_FIELD(last_layers, "layers of the last stage; 0 means an equal share");
+        KEEL_FIELD(count_embedding, "the embedding counts as a layer when layers are shared out");
+        KEEL_FIELD(count_head, "the output layer counts as a layer when layers are shared out");
+        KEEL_FIELD(layers, "the split written out, as in \"Ett|tttt|tttL\": E embedding, t layer, L loss, | next stage");
+        KEEL_FIELD(context, "how cp ranks see each other's keys: gather (all at once) or ring (one slice at a time)");
+        KEEL_FIELD(vocab_multiple, "with tp, each rank's share of the vocabulary is a multiple of this");
+        KEEL_FIELD(bucket, "gradient elements that are reduced together; 0 means max(40 M, 1 M x dp x cp)");
+        KEEL_FIELD(overlap, "reduce gradients and gather parameters while computing, from the second step on");
+        KEEL_FIELD(deadline_s, "seconds a collective may take before its ranks give up and say who is missing");
+    }
+};
+
+struct NumericsSection {
+    std::string grad_sum = "float";
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(grad_sum, "float, or exact: gradients are summed as integers, so that the number of replicas and the "
+                             "size of a micro-batch do not change a bit");
+    }
+};
+
 struct Config {
     ModelSection model;
     DataSection data;
     TrainSection train;
     OptimSection optim;
     MemorySection memory;
+    ParallelSection parallel;
+    NumericsSection numerics;
     CkptSection ckpt;
     RunSection run;
 
@@ -182,6 +229,8 @@ struct Config {
         section("train", train);
         section("optim", optim);
         section("memory", memory);
+        section("parallel", parallel);
+        section("numerics", numerics);
         section("ckpt", ckpt);
         section("run", run);
     }

@@ -11,6 +11,7 @@
 #include "engine/config_io.h"
 #include "engine/config_names.h"
 #include "engine/data_spec.h"
+#include "engine/parallel/layout.h"
 #include "engine/presets.h"
 #include "engine/schedule.h"
 #include "kernels/base/error.h"
@@ -323,6 +324,7 @@ void resolve_and_validate(Config& config) {
         fail_usage("--train.seed is ", config.train.seed, "; the largest is ", std::numeric_limits<std::int64_t>::max());
     check_optim(config);
     check_memory_and_run(config);
+    check_parallel(config);
 }
 
 }  // namespace keel

@@ -68,7 +68,7 @@ ModelSource open_model(const fs::path& path) {
 }
 
 void load_params(const ModelSource& source, Model& model) {
-    const std::vector<NamedTensor> params = state_tensors(model, false);
+    const std::vector<NamedTensor> params = param_tensors(model);
     if (source.kind == ModelSource::Kind::checkpoint) load_checkpoint(source.path, params);
     else load_weights(source.path, model_shape(source.config.model), params);
 }

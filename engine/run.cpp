@@ -1,16 +1,19 @@
 #include "engine/run.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/model_folder.h"
+#include "comm/agree.h"
 #include "engine/config_check.h"
 #include "engine/config_io.h"
 #include "engine/data_spec.h"
 #include "engine/evaluate.h"
 #include "engine/generate.h"
 #include "engine/observe/matmul_peak.h"
+#include "engine/model_shape.h"
 #include "engine/open_model.h"
 #include "engine/resume.h"
 #include "engine/state.h"
@@ -54,7 +57,8 @@ std::vector<ExtraFile> tokenizer_companions(const Config& config) {
 }
 
 // Fills the vocabulary from the tokenizer and the shape from ckpt.init, then everything else; refuses what cannot be.
-Config resolved(Config config) {
+Config resolved(Config config, std::int64_t ranks) {
+    (void)resolve_mesh(config.parallel, ranks);
     if (!config.ckpt.init.empty()) take_shape(config, open_model(config.ckpt.init));
     if (config.model.vocab == 0)
         if (const auto tokenizer = load_tokenizer(config)) config.model.vocab = tokenizer->vocab_size();
@@ -101,7 +105,7 @@ std::optional<CheckpointInfo> checkpoint_to_resume(const Run& run) {
         return open_checkpoint(resume);
     }
     int damaged = 0;
-    auto newest = find_newest_checkpoint(run.checkpoint_root(), [&](const std::string& text) {
+    auto newest = find_newest_checkpoint(run.ranks.world, run.checkpoint_root(), [&](const std::string& text) {
         ++damaged;
         std::fprintf(stderr, "keel: warning: %s\n", text.c_str());
     });
@@ -116,9 +120,28 @@ void resume(Run& run, const CheckpointInfo& info) {
     if (saved.tokenizer_hash != 0) run.data.check_tokenizer(saved.tokenizer_hash, "the tokenizer of " + info.path.string());
     const std::string changes = check_resume(saved.config, run.config, info.path.string());
     if (!changes.empty()) std::fprintf(stderr, "keel: going on with changed settings:\n%s", changes.c_str());
-    load_checkpoint(info.path, state_tensors(*run.model, true));
+    load_checkpoint(run.ranks.world, info.path, state_pieces(*run.model, Pieces::to_load));
+    run.model->share_params();
     run.config_json = read_checkpoint_file(info.path, "config.json").value_or("");
     run.progress = saved.progress;
+}
+
+// Before they work together, ranks compare what they are; the one that differs is named.
+World& agreed(World& world, const Config& config, const Dataset& data) {
+    if (world.size() == 1) return world;
+    Config same = config;
+    same.run.threads = 0;  // may differ from host to host
+    const std::pair<std::string, std::string> facts[] = {
+        {"version", KEEL_VERSION}, {"processor", KEEL_ARCH}, {"device", config.run.device}, {"configuration", to_toml(same)},
+        {"data", concat(data.samples_per_epoch(), " samples, tokenizer ", data.tokenizer_hash())}};
+    expect_agreement(*world.everyone("start"), facts);
+    return world;
+}
+
+// Ranks of one host share its processors, unless the user says how many threads each takes.
+int threads_of_rank(const Config& config, const World& world) {
+    if (config.run.threads > 0) return static_cast<int>(config.run.threads);
+    return std::max(1, available_cpus() / world.local_size());
 }
 
 // What the finished model is to continue must fit, and that is known now: afterwards it would cost the report.
@@ -133,16 +156,21 @@ void check_prompt(const Run& run) {
 
 }  // namespace
 
-Run::Run(Config asked)
-    : config(resolved(std::move(asked))),
+Run::Run(Config asked, World* given)
+    : config(resolved(std::move(asked), given ? given->size() : 1)),
       tokenizer(load_tokenizer(config)),
       tokenizer_json(tokenizer ? tokenizer->to_json() : std::string()),
       companions(tokenizer_companions(config)),
       data(dataset_spec(config, tokenizer, config.data.train, Part::train, config.data.shuffle)),
+      own_world(given ? nullptr : std::make_unique<SoloWorld>()),
+      world(given ? *given : *own_world),
+      mesh(agreed(world, config, data), resolve_mesh(config.parallel, world.size()), config.model.tied),
+      ranks(ranks_of(mesh)),
       schedule(config),
-      stream(static_cast<int>(config.run.threads)),
+      stream(threads_of_rank(config, world)),
       model(nullptr),
       loader(data, loader_spec(config)) {
+    const bool first = world.rank() == 0;
     check_data(*this, data);
     check_prompt(*this);
     if (const auto spec = valid_spec(config, tokenizer)) {
@@ -151,11 +179,14 @@ Run::Run(Config asked)
         valid_loader.emplace(*valid_data, loader_spec(config));
     }
     if (tokenizer) token_bytes = keel::token_bytes(*tokenizer, config.model.vocab);
-    lock.emplace(config.run.dir);
-    prepare_checkpoint_root(checkpoint_root());
+    if (first) {  // a failure here ends the other ranks, which wait below
+        lock.emplace(config.run.dir);
+        prepare_checkpoint_root(checkpoint_root());
+    }
     const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this);
 
-    model = make_model(config, stream, training_use(config));
+    model = make_model(config, stream, training_use(config, ranks.place), ranks);
+    executor = std::make_unique<Executor>(config, stream, ranks, *model);
     if (saved) {
         resume(*this, *saved);
     } else {
@@ -167,6 +198,7 @@ Run::Run(Config asked)
             config_json = source.config_json;
         }
     }
+    if (!first) return;
     // Whoever starts anew, or further back, begins another history: the next automatic resume must not find the old one.
     if (config.ckpt.resume != "auto")
         if (const auto aside = set_aside_checkpoints(checkpoint_root(), saved ? saved->step : -1))
@@ -174,9 +206,9 @@ Run::Run(Config asked)
     write_file_atomically(fs::path(config.run.dir) / "config.toml", to_toml(config));
     observe = std::make_unique<Observe>(
         config,
-        RunFacts{.parameters = model->params().count(), .matmul_peak = matmul_peak(stream, model->dtype()),
+        RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = matmul_peak(stream, model->dtype()) * world.size(),
                  .planned_bytes = model->plan().peak_bytes(), .memory_table = model->plan().table(),
-                 .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads()},
+                 .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads() * world.size()},
         ledger);
 }
 
@@ -186,18 +218,28 @@ void save_checkpoint(Run& run) {
     std::vector<ExtraFile> extra = run.companions;
     if (!run.tokenizer_json.empty()) extra.push_back({"tokenizer.json", run.tokenizer_json});
     if (!run.config_json.empty()) extra.push_back({"config.json", run.config_json});
+    run.model->gradients().need_all();
     const fs::path path = save_checkpoint(
-        run.checkpoint_root(), run.progress.steps,
-        state_text(run.progress, run.config, run.data.tokenizer_hash()), state_tensors(*run.model, true), extra,
+        run.ranks.world, run.checkpoint_root(), run.progress.steps,
+        state_text(run.progress, run.config, run.data.tokenizer_hash()), state_pieces(*run.model, Pieces::to_save), extra,
         {.keep_last = run.config.ckpt.keep_last, .keep_every = run.config.ckpt.keep_every});
-    run.observe->record_save(run.progress, path.c_str(), std::chrono::duration<double>(Clock::now() - start).count());
+    run.record([&](Observe& observe) {
+        observe.record_save(run.progress, path.c_str(), std::chrono::duration<double>(Clock::now() - start).count());
+    });
 }
 
 std::filesystem::path finish(Run& run, const char* why) {
+    if (!run.observe) return {};
     std::string sample;
     if (const std::string& prompt = run.config.train.sample_prompt; !prompt.empty()) {
         try {
-            const auto decoder = make_decoder(run.config, run.stream, *run.model, run.config.data.seq_len);
+            std::unique_ptr<Model> whole;  // from the checkpoint just written, where this rank holds a part only
+            if (run.world.size() > 1) {
+                const ModelSource source = open_model(run.checkpoint_root());
+                whole = make_model(source.config, run.stream, {.tokens = 1, .positions = 1, .head_chunk = 1, .training = false});
+                load_params(source, *whole);
+            }
+            const auto decoder = make_decoder(run.config, run.stream, whole ? *whole : *run.model, run.config.data.seq_len);
             sample = prompt + generate(*decoder, *run.tokenizer, prompt, {.seed = run.config.train.seed});
         } catch (const Error& e) {  // no room for the cache, for example: the report is worth more than its sample
             std::fprintf(stderr, "keel: warning: no sample: %s\n", e.what());

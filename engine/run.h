@@ -11,7 +11,7 @@
 #include <string>
 
 #include "ckpt/checkpoint.h"
-#include "comm/group.h"
+#include "comm/world.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
@@ -20,6 +20,9 @@
 #include "engine/model/model.h"
 #include "engine/observe/ledger.h"
 #include "engine/observe/observe.h"
+#include "engine/parallel/executor.h"
+#include "engine/parallel/mesh.h"
+#include "engine/parallel/ranks.h"
 #include "engine/progress.h"
 #include "engine/schedule.h"
 
@@ -34,20 +37,30 @@ struct Run {
     std::string tokenizer_json;
     std::vector<ExtraFile> companions;  // what lies beside the tokenizer: special tokens, chat template
     std::string config_json;  // of the model folder that the weights came from, if they did
-    SoloGroup group;
     Dataset data;
     std::optional<Dataset> valid_data;
+    std::unique_ptr<World> own_world;  // of a run that is the only rank
+    World& world;
+    Mesh mesh;
+    Ranks ranks;
     Schedule schedule;
     Progress progress;
     Stream stream;
     std::unique_ptr<Model> model;
+    std::unique_ptr<Executor> executor;
     Loader loader;
     std::optional<Loader> valid_loader;
     std::vector<std::int32_t> token_bytes;  // bytes of text each id stands for; empty without a tokenizer
-    std::unique_ptr<Observe> observe;
+    std::unique_ptr<Observe> observe;  // of rank 0, which keeps the run's log
 
-    // `config` as the user gave it; vocab 0 is filled from the tokenizer. Loads a checkpoint if config.ckpt says so.
-    explicit Run(Config config);
+    // `config` as the user gave it; vocab 0 is filled from the tokenizer. Loads a checkpoint if config.ckpt says so. Every rank
+    // of `world`, which must outlive it, makes one; without a world it is the only rank.
+    explicit Run(Config config, World* world = nullptr);
+
+    // What only the rank with the log does: record([&](Observe& observe) { … }).
+    template <class Body> void record(Body&& body) {
+        if (observe) body(*observe);
+    }
 
     std::filesystem::path checkpoint_root() const { return std::filesystem::path(config.run.dir) / "checkpoints"; }
 };

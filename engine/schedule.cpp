@@ -49,6 +49,14 @@ std::int64_t BatchRamp::at(std::int64_t samples) const {
     return start_ + k * increment_;
 }
 
+std::vector<std::int64_t> BatchRamp::levels() const {
+    std::vector<std::int64_t> batches;
+    if (ramp_samples_ > 0)
+        for (std::int64_t batch = start_; batch < global_batch_; batch += increment_) batches.push_back(batch);
+    batches.push_back(global_batch_);
+    return batches;
+}
+
 // Walks the ramp level by level, not step by step: a ramp may last for billions of steps.
 std::int64_t BatchRamp::end_of_level(std::int64_t samples) const {
     if (samples > ramp_samples_ || ramp_samples_ == 0) return std::numeric_limits<std::int64_t>::max();

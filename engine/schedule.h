@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/config.h"
 #include "engine/progress.h"
@@ -24,6 +25,7 @@ public:
     explicit BatchRamp(const TrainSection& train);
 
     std::int64_t at(std::int64_t samples) const;
+    std::vector<std::int64_t> levels() const;  // every batch there will be, ascending
     std::int64_t samples_after(std::int64_t steps) const;   // consumed by this many steps from the start
     std::int64_t steps_for(std::int64_t samples) const;     // fewest steps that consume at least this many
 

@@ -1,5 +1,7 @@
 #include "engine/state.h"
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "engine/config_io.h"
@@ -8,19 +10,55 @@ namespace keel {
 
 using json = nlohmann::json;
 
-std::vector<NamedTensor> state_tensors(Model& model, bool optimizer) {
+std::vector<NamedTensor> param_tensors(Model& model) {
     std::vector<NamedTensor> tensors;
-    const auto as_bytes = [](float* p) { return reinterpret_cast<std::byte*>(p); };
     for (const Param& p : model.params().specs)
-        tensors.push_back({p.name, model.dtype(), p.shape, model.param_data() + p.offset * size_bytes(model.dtype())});
-    if (!optimizer) return tensors;
-    for (const Param& p : model.params().specs) {
-        if (model.dtype() != Dtype::f32)
-            tensors.push_back({p.name + ".master", Dtype::f32, p.shape, as_bytes(model.master().data() + p.offset)});
-        tensors.push_back({p.name + ".m", Dtype::f32, p.shape, as_bytes(model.first_moment().data() + p.offset)});
-        tensors.push_back({p.name + ".v", Dtype::f32, p.shape, as_bytes(model.second_moment().data() + p.offset)});
-    }
+        tensors.push_back({p.name, model.dtype(), p.whole, model.param_data() + p.offset * size_bytes(model.dtype())});
     return tensors;
+}
+
+namespace {
+
+// Elements [first, first + count) of a flattened local parameter, as rectangles of the whole one: at most three for each of its
+// row parts. each(rectangle, first local element of it).
+void each_rectangle(const Param& p, std::int64_t first, std::int64_t count,
+                    const std::function<void(const Rect&, std::int64_t)>& each) {
+    const std::int64_t columns = p.columns();
+    for (const RowPart& part : p.rows) {
+        const std::int64_t begin = std::max(first, part.local * columns),
+                           end = std::min(first + count, (part.local + part.rows) * columns);
+        if (begin >= end) continue;
+        const Rect slice = p.whole.size() == 2 ? Rect{part.global, part.rows, p.column, columns} : Rect{0, 1, part.global, part.rows};
+        std::int64_t at = begin;
+        for (const Rect& rect : flat_range(slice, begin - part.local * columns, end - begin)) {
+            each(rect, at);
+            at += rect.elements();
+        }
+    }
+}
+
+}  // namespace
+
+std::vector<TensorPiece> state_pieces(Model& model, Pieces pieces) {
+    std::vector<TensorPiece> out;
+    const bool is_float = model.dtype() == Dtype::f32;
+    const auto bytes = [](View<float> x, std::int64_t at) { return reinterpret_cast<std::byte*>(x.data() + at); };
+    for (const ShardPiece& piece : model.params().owned) {
+        const Param& p = model.params().specs[static_cast<std::size_t>(piece.param)];
+        const bool elsewhere = p.copy || (p.held != Held::cut && model.shard().tp_rank != 0);
+        if (elsewhere && pieces == Pieces::to_save) continue;
+        each_rectangle(p, piece.in_param, piece.size, [&](const Rect& r, std::int64_t element) {
+            const std::int64_t in_buffer = p.offset + element, in_owned = piece.in_owned + element - piece.in_param;
+            const auto add = [&](const std::string& name, Dtype dtype, std::byte* data) {
+                out.push_back({name, dtype, p.whole, r.row, r.rows, r.col, r.cols, data, r.cols});
+            };
+            add(p.name, model.dtype(), model.param_data() + in_buffer * size_bytes(model.dtype()));
+            if (!is_float) add(p.name + ".master", Dtype::f32, bytes(model.master(), in_owned));
+            add(p.name + ".m", Dtype::f32, bytes(model.first_moment(), in_owned));
+            add(p.name + ".v", Dtype::f32, bytes(model.second_moment(), in_owned));
+        });
+    }
+    return out;
 }
 
 std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash) {

@@ -13,8 +13,13 @@
 
 namespace keel {
 
-// Every parameter, in the model's dtype; with `optimizer` also NAME.m, NAME.v and, for bf16, NAME.master.
-std::vector<NamedTensor> state_tensors(Model& model, bool optimizer);
+// Every parameter of a model on one rank, in the model's dtype, whole.
+std::vector<NamedTensor> param_tensors(Model& model);
+
+// What this rank keeps of a run's state: rectangles of parameters in the model's dtype, of NAME.m and NAME.v and, for bf16, of
+// NAME.master. To save, what it alone keeps: over all ranks every element once. To load, copies too.
+enum class Pieces : std::uint8_t { to_save, to_load };
+std::vector<TensorPiece> state_pieces(Model& model, Pieces pieces);
 
 // The JSON text kept as state.json: progress, and the resolved configuration as TOML text.
 std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash);

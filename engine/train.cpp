@@ -2,31 +2,76 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "engine/evaluate.h"
 
 namespace keel {
 namespace {
 
-// The next micro-batch; the one after it is prepared while this one is computed.
-const Batch& next_batch(Run& run, std::int64_t first, std::int64_t count) {
-    const Ledger::Scope scope(run.ledger, Phase::data_wait);
-    const Batch& batch = run.loader.next(first, count);
-    run.loader.hint(first + count, count);
-    return batch;
-}
+// The micro-batches of this replica: replica d of n takes every nth, beginning with the dth, so that the samples of a step are
+// the same for any number of replicas.
+class Batches {
+public:
+    Batches(Run& run, Loader& loader, std::int64_t first_sample, std::int64_t samples, std::int64_t micro_batch)
+        : run_(run), loader_(loader), first_(first_sample), end_(first_sample + samples), micro_batch_(micro_batch) {}
+
+    std::int64_t count() const {  // of this replica
+        const std::int64_t all = (end_ - first_ + micro_batch_ - 1) / micro_batch_, d = run_.ranks.place.dp;
+        return all <= d ? 0 : (all - d + dp() - 1) / dp();
+    }
+    const Batch& operator()(std::int64_t i) {
+        const Ledger::Scope scope(run_.ledger, Phase::data_wait);
+        const Batch& batch = loader_.next(begin(i), size(i));
+        if (begin(i + 1) < end_) loader_.hint(begin(i + 1), size(i + 1));
+        if (i != counted_) return batch;  // another pipeline chunk reads it again
+        ++counted_;
+        tokens += batch.sum_len, tokens_squared += batch.sum_len_sq, loss_tokens += batch.loss_tokens;
+        if (!run_.token_bytes.empty() && count_bytes)
+            for (std::int64_t t = 0; t < batch.labels.dim(0); ++t)
+                if (batch.labels[t] >= 0) bytes += run_.token_bytes[static_cast<std::size_t>(batch.labels[t])];
+        return batch;
+    }
+
+    std::int64_t tokens = 0, tokens_squared = 0, loss_tokens = 0, bytes = 0;
+    bool count_bytes = false;
+
+private:
+    std::int64_t dp() const { return std::max<std::int64_t>(1, run_.config.parallel.dp); }
+    std::int64_t begin(std::int64_t i) const { return first_ + (i * dp() + run_.ranks.place.dp) * micro_batch_; }
+    std::int64_t size(std::int64_t i) const { return std::min(micro_batch_, end_ - begin(i)); }
+
+    Run& run_;
+    Loader& loader_;
+    std::int64_t first_, end_, micro_batch_, counted_ = 0;
+};
+
+// Of all ranks, each token and each loss once: the loss where the head is, on every slice of a sequence; counts of whole
+// sequences on the first.
+struct Sums {
+    double loss = 0;
+    std::int64_t counts[4] = {};  // targets, tokens, tokens squared, bytes
+
+    void reduce(Run& run) {
+        const RankPlace& at = run.ranks.place;
+        if (at.tp != 0) loss = 0;
+        if (at.tp != 0 || at.cp != 0 || at.pp != 0) std::ranges::fill(counts, 0);
+        run.ranks.world.all_reduce(run.stream, View<double>(&loss, {1}));
+        run.ranks.world.all_reduce(run.stream, View<std::int64_t>(counts, {4}));
+    }
+};
 
 }  // namespace
 
 const char* train(Run& run) {
-    Watch watch(run.group);
-    run.observe->start(run.progress);
+    Watch watch(run.ranks.world);
+    run.record([&](Observe& observe) { observe.start(run.progress); });
     while (!run.schedule.done(run.progress)) {
         const StepPlan plan = run.schedule.at(run.progress);           // micro-batches and lr, by samples seen
         const auto step = train_step(run, plan, &watch);               // forward, backward, update: all ranks or none
         if (step) {
             run.progress.advance(plan, *step);                         // samples, tokens
-            run.observe->record(run.progress, plan, *step);
+            run.record([&](Observe& observe) { observe.record(run.progress, plan, *step); });
             if (run.schedule.eval_due(run.progress)) evaluate(run);
         }
         const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress), run.schedule.done(run.progress));
@@ -38,24 +83,23 @@ const char* train(Run& run) {
 
 std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watch) {
     const Ledger::Scope scope(run.ledger, Phase::step);
-    StepResult result;
     Model& model = *run.model;
+    Batches batches(run, run.loader, plan.first_sample, plan.samples, plan.micro_batch);
+    const auto stop = [&] { return watch && watch->asked_to_stop(); };
     model.zero_grads();
-    for (std::int64_t i = 0; i < plan.num_micro_batches; ++i) {
-        if (i > 0 && watch && watch->asked_to_stop()) return std::nullopt;
-        const Batch& batch = next_batch(run, plan.first_sample + i * plan.micro_batch, plan.micro_batch);
-        result.tokens += batch.sum_len;
-        result.tokens_squared += batch.sum_len_sq;
-        result.loss.add({model.train_micro_batch(batch), batch.loss_tokens});
-    }
-    double sums[] = {result.loss.sum, static_cast<double>(result.loss.count)};
-    run.group.all_reduce(run.stream, View<double>(sums, {2}));
-    result.loss = {sums[0], static_cast<std::int64_t>(sums[1])};
+    const auto loss = run.executor->train(batches.count(), std::ref(batches), std::ref(stop));
+    if (!loss) return std::nullopt;
+    model.reduce_grads();
+    Sums sums{*loss, {batches.loss_tokens, batches.tokens, batches.tokens_squared, 0}};
+    sums.reduce(run);
+    StepResult result;
+    result.loss = {sums.loss, sums.counts[0]};
+    result.tokens = sums.counts[1], result.tokens_squared = sums.counts[2];
 
     // Gradients are of the summed loss: the division by the number of targets is one scale of the update.
     const double targets = static_cast<double>(result.loss.count);
     result.grad_norm = model.grad_norm() / targets;
-    result.applied = run.group.all(std::isfinite(result.loss.mean()) && std::isfinite(result.grad_norm));
+    result.applied = run.ranks.world.all(std::isfinite(result.loss.mean()) && std::isfinite(result.grad_norm));
     if (!result.applied) return result;
     const OptimSection& optim = run.config.optim;
     const double clip = optim.clip > 0 ? std::min(1.0, optim.clip / (result.grad_norm + 1e-6)) : 1.0;
@@ -63,16 +107,25 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
                   .beta2 = static_cast<float>(optim.beta2), .eps = static_cast<float>(optim.eps),
                   .weight_decay = static_cast<float>(optim.weight_decay),
                   .grad_scale = static_cast<float>(clip / targets), .step = run.progress.steps - run.progress.skipped + 1});
+    model.gradients().overlap(run.config.parallel.overlap);  // from the second step on
     return result;
 }
 
 void evaluate(Run& run) {
     if (!run.valid_loader) return;
     const Ledger::Scope scope(run.ledger, Phase::eval);
+    const auto start = Clock::now();
     const std::int64_t all = run.valid_data->samples_per_epoch(), asked = run.config.train.eval_samples;
-    const std::int64_t samples = asked > 0 ? std::min(asked, all) : all;
-    run.observe->record_eval(run.progress, evaluate_loss(*run.model, *run.valid_loader, samples, run.config.train.micro_batch,
-                                                         run.token_bytes));
+    Batches batches(run, *run.valid_loader, 0, asked > 0 ? std::min(asked, all) : all, compute_batch(run.config));
+    batches.count_bytes = true;
+    Sums sums;
+    const auto add = [&](std::int64_t, double loss) { sums.loss += loss; };
+    run.executor->evaluate(batches.count(), std::ref(batches), std::ref(add));
+    sums.counts[0] = batches.loss_tokens, sums.counts[3] = batches.bytes;
+    sums.reduce(run);
+    const EvalResult result{.loss = {sums.loss, sums.counts[0]}, .bytes = sums.counts[3],
+                            .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+    run.record([&](Observe& observe) { observe.record_eval(run.progress, result); });
 }
 
 }  // namespace keel

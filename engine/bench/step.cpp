@@ -72,6 +72,7 @@ StepTime measure_step(Stream& stream, const Case& c, const Peaks& peaks, int rou
     const auto body = [&] {
         model->zero_grads();
         model->train_micro_batch(batch);
+        model->reduce_grads();
         const double norm = model->grad_norm() / tokens;
         model->update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
                        .grad_scale = static_cast<float>(std::min(1.0, 1.0 / norm) / tokens), .step = ++step});

@@ -4,8 +4,7 @@
 
 #include <array>
 #include <atomic>
-
-#include "kernels/base/error.h"
+#include <mutex>
 
 namespace keel {
 namespace {
@@ -13,7 +12,8 @@ namespace {
 constexpr std::array watched{SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<bool> asked{false};
-std::atomic<bool> watching{false};
+std::mutex installing;
+int watching = 0;  // ranks of this process that watch
 std::array<struct sigaction, watched.size()> before;
 
 extern "C" void on_signal(int) { asked.store(true); }
@@ -22,7 +22,8 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may only
 }  // namespace
 
 Watch::Watch(Group& group) : group_(group) {
-    if (watching.exchange(true)) fail("watch: a run is being watched already; end it before starting another");
+    const std::lock_guard lock(installing);
+    if (watching++ > 0) return;
     asked.store(false);
     struct sigaction action = {};
     action.sa_handler = on_signal;
@@ -35,8 +36,9 @@ Watch::Watch(Group& group) : group_(group) {
 }
 
 Watch::~Watch() {
+    const std::lock_guard lock(installing);
+    if (--watching > 0) return;
     for (std::size_t i = 0; i < watched.size(); ++i) sigaction(watched[i], &before[i], nullptr);
-    watching.store(false);
 }
 
 bool Watch::asked_to_stop() { return group_.any(asked.load()); }

@@ -16,7 +16,7 @@ struct Verdict {
 
 class Watch {
 public:
-    // Installs the signal handlers; the destructor puts the old ones back. One Watch at a time.
+    // Installs the signal handlers; the destructor puts the old ones back. Ranks that are threads of one process share them.
     explicit Watch(Group& group);
     ~Watch();
     Watch(const Watch&) = delete;

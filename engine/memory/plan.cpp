@@ -15,12 +15,15 @@ bool meet(const Life& a, const Life& b) { return a.first <= b.last && b.first <=
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 62;
 
-constexpr Use all_uses[] = {Use::parameter, Use::gradient, Use::optimizer, Use::saved, Use::temporary, Use::cache};
+constexpr Use all_uses[] = {Use::parameter, Use::gradient, Use::optimizer, Use::saved, Use::temporary, Use::communication, Use::cache};
 
-// Reservations of the layers carry their number; a person wants to read them as one line.
+// Reservations of layers and slots carry their number; a person wants to read them as one line.
 std::string without_layer(const std::string& name) {
     const auto slash = name.find('/');
-    return name.compare(0, 5, "block") == 0 && slash != std::string::npos ? "block*" + name.substr(slash) : name;
+    if (slash == std::string::npos) return name;
+    if (name.starts_with("block")) return "block*" + name.substr(slash);
+    if (name.starts_with("slot")) return "slot*" + name.substr(name.rfind('/'));
+    return name;
 }
 
 }  // namespace
@@ -32,6 +35,7 @@ const char* name(Use use) {
         case Use::optimizer: return "optimizer";
         case Use::saved: return "saved for backward";
         case Use::temporary: return "temporaries";
+        case Use::communication: return "between ranks";
         case Use::cache: return "KV cache";
     }
     return "?";

@@ -23,7 +23,7 @@ struct Life {
     static Life always() { return {0, forever}; }
 };
 
-enum class Use : std::uint8_t { parameter, gradient, optimizer, saved, temporary, cache };
+enum class Use : std::uint8_t { parameter, gradient, optimizer, saved, temporary, communication, cache };
 const char* name(Use use);
 
 // A reservation's handle; Arena::view turns it into memory.

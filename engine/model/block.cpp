@@ -21,11 +21,34 @@ template <class T> View<T> v_columns(const BlockDims& d, View<T> qkv) {
 }
 
 template <class T>
-void attend(Stream& s, const BlockDims& dims, const BlockSaved<T>& saved, const Sequence& seq) {
-    attention_forward<T>(s, {.y = saved.att, .lse = saved.lse, .q = rotated_q(dims, saved), .k = rotated_k(dims, saved),
-                             .v = v_columns(dims, saved.qkv), .lo = seq.lo, .head_dim = dims.head_dim,
-                             .query_offset = 0, .scale = attention_scale(dims)});
+void attend(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockSaved<T>& saved, const Meeting<T>& meet,
+            const Sequence& seq) {
+    const View<T> q = rotated_q(dims, saved), k = rotated_k(dims, saved), v = v_columns(dims, saved.qkv);
+    if (meet.context)
+        context_forward<T>(s, ranks.cp, *meet.context, {.y = saved.att, .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo,
+                                                        .head_dim = dims.head_dim, .scale = attention_scale(dims)});
+    else
+        attention_forward<T>(s, {.y = saved.att, .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo,
+                                 .head_dim = dims.head_dim, .query_offset = 0, .scale = attention_scale(dims)});
 }
+template <class T>
+void attend_backward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockSaved<T>& saved, const BlockTemp<T>& t,
+                     const Meeting<T>& meet, const Sequence& seq) {
+    const View<T> q = rotated_q(dims, saved), k = rotated_k(dims, saved), v = v_columns(dims, saved.qkv);
+    const View<T> dq = q_columns(dims, t.dqkv), dk = k_columns(dims, t.dqkv), dv = v_columns(dims, t.dqkv);
+    if (meet.context)
+        context_backward<T>(s, ranks.cp, *meet.context,
+                            {.dq = dq, .dk = dk, .dv = dv, .scratch = t.attention_scratch, .dy = t.datt, .y = saved.att,
+                             .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo, .head_dim = dims.head_dim,
+                             .scale = attention_scale(dims)});
+    else
+        attention_backward<T>(s, {.dq = dq, .dk = dk, .dv = dv, .scratch = t.attention_scratch, .dy = t.datt, .y = saved.att,
+                                  .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo, .head_dim = dims.head_dim,
+                                  .query_offset = 0, .scale = attention_scale(dims)});
+}
+
+// A buffer that is there only with sequence parallelism; without it nobody looks at it.
+template <class T> View<T> buffer(const std::optional<View<T>>& lent, View<T> rows) { return lent ? *lent : rows; }
 
 }  // namespace
 
@@ -37,9 +60,9 @@ template <class T> View<T> rotated_k(const BlockDims& dims, const BlockSaved<T>&
 }
 
 template <class T>
-void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
+void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved, View<const T> x,
                  const Sequence& seq) {
-    linear_forward<T>(s, {.y = saved.qkv, .x = saved.attn_norm, .w = p.qkv, .bias = p.qkv_bias});
+    linear_forward<T>(s, {.y = saved.qkv, .x = x, .w = p.qkv, .bias = p.qkv_bias});
     if (dims.qk_norm) {
         const View<T> q = rotated_q(dims, saved), k = rotated_k(dims, saved);
         head_norm_forward<T>(s, {.y = q, .rstd = *saved.q_rstd, .x = q_columns(dims, saved.qkv), .gain = *p.q_norm, .eps = dims.eps});
@@ -50,39 +73,63 @@ void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, cons
                         .positions = seq.positions, .head_dim = dims.head_dim});
 }
 
+namespace {
+
+// Steps 2 to 4 and 6 to 8, which forward and recomputation share.
 template <class T>
-void block_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
-                   const Sequence& seq, View<const T> x, std::optional<View<const T>> delta, View<T> branch,
-                   View<T> next_delta) {
+void attention_half(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockParams<T>& p, const BlockSaved<T>& saved,
+                    const Meeting<T>& meet, const Sequence& seq) {
+    const View<const T> norm = enter_forward<T>(s, ranks.tp, saved.attn_norm, buffer(meet.whole_a, saved.attn_norm));
+    /*2*/ qkv_forward<T>(s, dims, p, saved, norm, seq);
+    /*3*/ attend(s, dims, ranks, saved, meet, seq);
+}
+template <class T>
+void attention_out(Stream& s, const BlockRanks& ranks, const BlockParams<T>& p, const BlockSaved<T>& saved, const Meeting<T>& meet,
+                   View<T> branch) {
+    const View<T> partial = buffer(meet.whole_b, branch);
+    /*4*/ linear_forward<T>(s, {.y = partial, .x = saved.att, .w = p.out});  // w is cut by what it reads
+          leave_forward<T>(s, ranks.tp, branch, partial);
+}
+template <class T>
+void ffn_in(Stream& s, const BlockRanks& ranks, const BlockParams<T>& p, const BlockSaved<T>& saved, const Meeting<T>& meet) {
+    const View<const T> norm = enter_forward<T>(s, ranks.tp, saved.ffn_norm, buffer(meet.whole_a, saved.ffn_norm));
+    /*6*/ linear_forward<T>(s, {.y = saved.gate_up, .x = norm, .w = p.gate_up});  // w is cut by what it writes
+}
+
+}  // namespace
+
+template <class T>
+void block_forward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockParams<T>& p, const BlockSaved<T>& saved,
+                   const BlockMeetings<T>& meet, const Sequence& seq, View<const T> x, std::optional<View<const T>> delta,
+                   View<T> branch, View<T> next_delta) {
     if (!delta && x.data() != saved.in.data()) fail("block: without a delta, x must be saved.in itself");
     /*1*/ if (delta) add_rmsnorm_forward<T>(s, {.sum = saved.in, .y = saved.attn_norm, .rstd = saved.attn_rstd, .x = x,
                                                 .residual = *delta, .gain = p.attn_norm, .eps = dims.eps});
           else rmsnorm_forward<T>(s, {.y = saved.attn_norm, .rstd = saved.attn_rstd, .x = x, .gain = p.attn_norm, .eps = dims.eps});
-    /*2*/ qkv_forward(s, dims, p, saved, seq);
-    /*3*/ attend(s, dims, saved, seq);
-    /*4*/ linear_forward<T>(s, {.y = branch, .x = saved.att, .w = p.out});
+    /*2…3*/ attention_half(s, dims, ranks, p, saved, meet.attention, seq);
+    /*4*/ attention_out(s, ranks, p, saved, meet.attention, branch);
     /*5*/ add_rmsnorm_forward<T>(s, {.sum = saved.mid, .y = saved.ffn_norm, .rstd = saved.ffn_rstd, .x = saved.in,
                                      .residual = branch, .gain = p.ffn_norm, .eps = dims.eps});
-    /*6*/ linear_forward<T>(s, {.y = saved.gate_up, .x = saved.ffn_norm, .w = p.gate_up});
+    /*6*/ ffn_in(s, ranks, p, saved, meet.ffn);
     /*7*/ swiglu_forward<T>(s, {.y = saved.act, .gate_up = saved.gate_up});
-    /*8*/ linear_forward<T>(s, {.y = next_delta, .x = saved.act, .w = p.down});
+    /*8*/ const View<T> partial = buffer(meet.ffn.whole_b, next_delta);
+          linear_forward<T>(s, {.y = partial, .x = saved.act, .w = p.down});
+          leave_forward<T>(s, ranks.tp, next_delta, partial);
 }
 
 template <class T>
-void block_recompute(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
-                     const Sequence& seq, Recompute policy, View<T> branch) {
+void block_recompute(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockParams<T>& p,
+                     const BlockSaved<T>& saved, const Meeting<T>& meet, const Sequence& seq, Recompute policy, View<T> branch) {
     const bool block = policy == Recompute::block;
     if (policy >= Recompute::norms)
         /*1*/ rmsnorm_forward<T>(s, {.y = saved.attn_norm, .rstd = saved.attn_rstd, .x = saved.in, .gain = p.attn_norm, .eps = dims.eps});
-    if (policy >= Recompute::attention) {
-        /*2*/ qkv_forward(s, dims, p, saved, seq);
-        /*3*/ attend(s, dims, saved, seq);
-    }
+    if (policy >= Recompute::attention)
+        /*2…3*/ attention_half(s, dims, ranks, p, saved, meet, seq);
     if (block) {
-        /*4*/ linear_forward<T>(s, {.y = branch, .x = saved.att, .w = p.out});
+        /*4*/ attention_out(s, ranks, p, saved, meet, branch);
         /*5*/ add_rmsnorm_forward<T>(s, {.sum = saved.mid, .y = saved.ffn_norm, .rstd = saved.ffn_rstd, .x = saved.in,
                                          .residual = branch, .gain = p.ffn_norm, .eps = dims.eps});
-        /*6*/ linear_forward<T>(s, {.y = saved.gate_up, .x = saved.ffn_norm, .w = p.gate_up});
+        /*6*/ ffn_in(s, ranks, p, saved, meet);
     } else if (policy >= Recompute::norms) {
         /*5*/ rmsnorm_forward<T>(s, {.y = saved.ffn_norm, .rstd = saved.ffn_rstd, .x = saved.mid, .gain = p.ffn_norm, .eps = dims.eps});
     }
@@ -91,33 +138,42 @@ void block_recompute(Stream& s, const BlockDims& dims, const BlockParams<T>& p, 
 }
 
 template <class T>
-void block_backward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockGrads& g,
-                    const BlockSaved<T>& saved, const BlockTemp<T>& t, const Sequence& seq, View<T> dh) {
-    /*8*/ linear_dgrad<T>(s, {.dx = t.dact, .dy = dh, .w = p.down});
-          linear_wgrad<T>(s, {.dw = g.down, .dy = dh, .x = saved.act, .accumulate = g.accumulate});
+void block_backward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockParams<T>& p, const BlockGrads& g,
+                    const BlockSaved<T>& saved, const BlockTemp<T>& t, const BlockMeetings<T>& meet, const Sequence& seq,
+                    View<T> dh) {
+    const TensorParallel& tp = ranks.tp;
+    const View<T> ffn_a = buffer(meet.ffn.whole_a, dh), ffn_b = buffer(meet.ffn.whole_b, saved.ffn_norm);
+    const View<T> att_a = buffer(meet.attention.whole_a, dh), att_b = buffer(meet.attention.whole_b, saved.attn_norm);
+    const View<T> ffn_dnorm = whole(tp, t.dnorm, ffn_a), att_dnorm = whole(tp, t.dnorm, att_a);
+
+    /*8*/ const View<const T> ddown = leave_backward<T>(s, tp, dh, ffn_a);
+          linear_dgrad<T>(s, {.dx = t.dact, .dy = ddown, .w = p.down});
+          linear_wgrad<T>(s, {.dw = g.down, .dy = ddown, .x = saved.act, .accumulate = g.accumulate});
     /*7*/ swiglu_backward<T>(s, {.dgate_up = saved.gate_up, .dy = t.dact, .gate_up = saved.gate_up});
-    /*6*/ linear_dgrad<T>(s, {.dx = t.dnorm, .dy = saved.gate_up, .w = p.gate_up});
-          linear_wgrad<T>(s, {.dw = g.gate_up, .dy = saved.gate_up, .x = saved.ffn_norm, .accumulate = g.accumulate});
+    /*6*/ linear_wgrad<T>(s, {.dw = g.gate_up, .dy = saved.gate_up, .x = enter_forward<T>(s, tp, saved.ffn_norm, ffn_b),
+                              .accumulate = g.accumulate});
+          linear_dgrad<T>(s, {.dx = ffn_dnorm, .dy = saved.gate_up, .w = p.gate_up});
+          enter_backward<T>(s, tp, t.dnorm, ffn_dnorm);
     /*5*/ rmsnorm_backward<T>(s, {.dx = dh, .dgain = g.ffn_norm, .scratch = t.norm_scratch, .dy = t.dnorm, .x = saved.mid,
                                   .gain = p.ffn_norm, .rstd = saved.ffn_rstd, .dresidual = dh});
-    /*4*/ linear_dgrad<T>(s, {.dx = t.datt, .dy = dh, .w = p.out});
-          linear_wgrad<T>(s, {.dw = g.out, .dy = dh, .x = saved.att, .accumulate = g.accumulate});
-    /*3*/ const View<T> dq = q_columns(dims, t.dqkv), dk = k_columns(dims, t.dqkv);
-          attention_backward<T>(s, {.dq = dq, .dk = dk, .dv = v_columns(dims, t.dqkv), .scratch = t.attention_scratch,
-                                    .dy = t.datt, .y = saved.att, .lse = saved.lse, .q = rotated_q(dims, saved),
-                                    .k = rotated_k(dims, saved), .v = v_columns(dims, saved.qkv), .lo = seq.lo,
-                                    .head_dim = dims.head_dim, .query_offset = 0, .scale = attention_scale(dims)});
+    /*4*/ const View<const T> dout = leave_backward<T>(s, tp, dh, att_a);
+          linear_dgrad<T>(s, {.dx = t.datt, .dy = dout, .w = p.out});
+          linear_wgrad<T>(s, {.dw = g.out, .dy = dout, .x = saved.att, .accumulate = g.accumulate});
+    /*3*/ attend_backward(s, dims, ranks, saved, t, meet.attention, seq);
     /*2*/ rope_backward<T>(s, {.x = t.dqkv.columns(0, dims.q_size() + dims.kv_size()), .table = seq.rope,
                                .positions = seq.positions, .head_dim = dims.head_dim});
           if (dims.qk_norm) {
+              const View<T> dq = q_columns(dims, t.dqkv), dk = k_columns(dims, t.dqkv);
               head_norm_backward<T>(s, {.dx = dq, .dgain = *g.q_norm, .scratch = t.norm_scratch, .dy = dq,
                                         .x = q_columns(dims, saved.qkv), .gain = *p.q_norm, .rstd = *saved.q_rstd});
               head_norm_backward<T>(s, {.dx = dk, .dgain = *g.k_norm, .scratch = t.norm_scratch, .dy = dk,
                                         .x = k_columns(dims, saved.qkv), .gain = *p.k_norm, .rstd = *saved.k_rstd});
           }
           if (g.qkv_bias) bias_grad<T>(s, {.dbias = *g.qkv_bias, .dy = t.dqkv});
-          linear_dgrad<T>(s, {.dx = t.dnorm, .dy = t.dqkv, .w = p.qkv});
-          linear_wgrad<T>(s, {.dw = g.qkv, .dy = t.dqkv, .x = saved.attn_norm, .accumulate = g.accumulate});
+          linear_wgrad<T>(s, {.dw = g.qkv, .dy = t.dqkv, .x = enter_forward<T>(s, tp, saved.attn_norm, att_b),
+                              .accumulate = g.accumulate});
+          linear_dgrad<T>(s, {.dx = att_dnorm, .dy = t.dqkv, .w = p.qkv});
+          enter_backward<T>(s, tp, t.dnorm, att_dnorm);
     /*1*/ rmsnorm_backward<T>(s, {.dx = dh, .dgain = g.attn_norm, .scratch = t.norm_scratch, .dy = t.dnorm, .x = saved.in,
                                   .gain = p.attn_norm, .rstd = saved.attn_rstd, .dresidual = dh});
 }
@@ -125,13 +181,16 @@ void block_backward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, c
 #define KEEL_INSTANTIATE(T)                                                                                           \
     template View<T> rotated_q<T>(const BlockDims&, const BlockSaved<T>&);                                            \
     template View<T> rotated_k<T>(const BlockDims&, const BlockSaved<T>&);                                            \
-    template void qkv_forward<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockSaved<T>&, const Sequence&); \
-    template void block_forward<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockSaved<T>&, const Sequence&, \
-                                   View<const T>, std::optional<View<const T>>, View<T>, View<T>);                    \
-    template void block_recompute<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockSaved<T>&,          \
-                                     const Sequence&, Recompute, View<T>);                                            \
-    template void block_backward<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockGrads&,              \
-                                    const BlockSaved<T>&, const BlockTemp<T>&, const Sequence&, View<T>);
+    template void qkv_forward<T>(Stream&, const BlockDims&, const BlockParams<T>&, const BlockSaved<T>&, View<const T>, \
+                                 const Sequence&);                                                                    \
+    template void block_forward<T>(Stream&, const BlockDims&, const BlockRanks&, const BlockParams<T>&, const BlockSaved<T>&, \
+                                   const BlockMeetings<T>&, const Sequence&, View<const T>, std::optional<View<const T>>, \
+                                   View<T>, View<T>);                                                                 \
+    template void block_recompute<T>(Stream&, const BlockDims&, const BlockRanks&, const BlockParams<T>&,             \
+                                     const BlockSaved<T>&, const Meeting<T>&, const Sequence&, Recompute, View<T>);   \
+    template void block_backward<T>(Stream&, const BlockDims&, const BlockRanks&, const BlockParams<T>&, const BlockGrads&, \
+                                    const BlockSaved<T>&, const BlockTemp<T>&, const BlockMeetings<T>&, const Sequence&, \
+                                    View<T>);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(bf16)
 #undef KEEL_INSTANTIATE

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/parallel/context.h"
+#include "engine/parallel/tensor.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/stream.h"
 #include "kernels/base/view.h"
@@ -22,7 +24,7 @@ namespace keel {
 // Each policy also recomputes what the ones before it do.
 enum class Recompute : std::uint8_t { none, swiglu, norms, attention, block };
 
-struct BlockDims {
+struct BlockDims {  // heads, kv_heads and ffn of this rank
     std::int64_t hidden, heads, kv_heads, head_dim, ffn;
     bool qk_norm;
     float eps;
@@ -47,24 +49,25 @@ struct BlockGrads {  // vectors accumulate; so do matrices, unless this is the f
     std::optional<View<float>> qkv_bias, q_norm, k_norm;
     bool accumulate = true;  // of the matrices: false writes them, which saves clearing and reading them
 };
+// `rows` are tokens, or with sequence parallelism this rank's share of them.
 template <class T> struct BlockSaved {
-    View<T> in;              // [tokens, hidden]
-    View<float> attn_rstd;   // [tokens]
-    View<T> attn_norm;       // [tokens, hidden]
+    View<T> in;              // [rows, hidden]
+    View<float> attn_rstd;   // [rows]
+    View<T> attn_norm;       // [rows, hidden]
     View<T> qkv;             // [tokens, qkv_size]  q and k rotated in place, unless qk_norm keeps them raw
     std::optional<View<T>> qk;                 // [tokens, q_size + kv_size]  with qk_norm: normed and rotated
     std::optional<View<float>> q_rstd, k_rstd; // [tokens, heads], [tokens, kv_heads]
     View<T> att;             // [tokens, q_size]
     View<float> lse;         // [heads, tokens]
-    View<T> mid;             // [tokens, hidden]
-    View<float> ffn_rstd;    // [tokens]
-    View<T> ffn_norm;        // [tokens, hidden]
+    View<T> mid;             // [rows, hidden]
+    View<float> ffn_rstd;    // [rows]
+    View<T> ffn_norm;        // [rows, hidden]
     View<T> gate_up;         // [tokens, 2 * ffn]   backward overwrites it with its gradient
     View<T> act;             // [tokens, ffn]
 };
 template <class T> struct BlockTemp {
     View<T> dact;            // [tokens, ffn]
-    View<T> dnorm;           // [tokens, hidden]
+    View<T> dnorm;           // [rows, hidden]
     View<T> datt;            // [tokens, q_size]
     View<T> dqkv;            // [tokens, qkv_size]
     View<std::byte> attention_scratch, norm_scratch;
@@ -75,30 +78,45 @@ struct Sequence {
     View<const std::int32_t> lo;         // [tokens]  first key each query sees
     View<const float> rope;              // [positions, head_dim]  cos and sin
 };
+// The ranks that share a block. Without a `cp` of more than one rank the tokens are whole rows.
+struct BlockRanks {
+    TensorParallel tp;
+    ContextParallel cp;
+};
+// Where ranks meet: lent for one half of a block, in forward or in backward. Empty without more than one rank.
+template <class T> struct Meeting {
+    std::optional<View<T>> whole_a, whole_b;   // [tokens, hidden]  with sequence parallelism
+    std::optional<ContextBuffers<T>> context;  // with context parallelism
+};
+template <class T> struct BlockMeetings {
+    Meeting<T> attention, ffn;
+};
 
 // q and k as attention reads them, whichever buffer they are in.
 template <class T> View<T> rotated_q(const BlockDims& dims, const BlockSaved<T>& saved);
 template <class T> View<T> rotated_k(const BlockDims& dims, const BlockSaved<T>& saved);
 
-// qkv projection, q/k norm and rotation of saved.attn_norm. The decoder (engine/model/decoder.h) shares it.
+// qkv projection, q/k norm and rotation of `x`, the normed tokens. The decoder (engine/model/decoder.h) shares it.
 template <class T>
-void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved, const Sequence& seq);
+void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved, View<const T> x,
+                 const Sequence& seq);
 
 // `x` is the residual stream and `delta` what the block before added; without delta x must be saved.in itself.
-// `branch` [tokens, hidden] is lent for the attention output; `next_delta` [tokens, hidden] is written.
+// `branch` [rows, hidden] is lent for the attention output; `next_delta` [rows, hidden] is written.
 template <class T>
-void block_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
-                   const Sequence& seq, View<const T> x, std::optional<View<const T>> delta, View<T> branch,
-                   View<T> next_delta);
+void block_forward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockParams<T>& p, const BlockSaved<T>& saved,
+                   const BlockMeetings<T>& meet, const Sequence& seq, View<const T> x, std::optional<View<const T>> delta,
+                   View<T> branch, View<T> next_delta);
 
 // Fills the members of `saved` that `policy` did not keep.
 template <class T>
-void block_recompute(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved,
-                     const Sequence& seq, Recompute policy, View<T> branch);
+void block_recompute(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockParams<T>& p,
+                     const BlockSaved<T>& saved, const Meeting<T>& meet, const Sequence& seq, Recompute policy, View<T> branch);
 
 // `dh` comes in as the gradient of (mid + next delta), which is the same for both, and leaves as that of `in`.
 template <class T>
-void block_backward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockGrads& g,
-                    const BlockSaved<T>& saved, const BlockTemp<T>& t, const Sequence& seq, View<T> dh);
+void block_backward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, const BlockParams<T>& p, const BlockGrads& g,
+                    const BlockSaved<T>& saved, const BlockTemp<T>& t, const BlockMeetings<T>& meet, const Sequence& seq,
+                    View<T> dh);
 
 }  // namespace keel

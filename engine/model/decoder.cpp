@@ -117,7 +117,7 @@ private:
             else
                 add_rmsnorm_forward<T>(stream_, {.sum = s.in, .y = s.attn_norm, .rstd = s.attn_rstd, .x = s.mid,
                                                  .residual = delta, .gain = p.attn_norm, .eps = dims_.eps});
-            qkv_forward(stream_, dims_, p, s, seq);
+            qkv_forward<T>(stream_, dims_, p, s, s.attn_norm, seq);
             attend(static_cast<std::int64_t>(i), s, lo, n);
             linear_forward<T>(stream_, {.y = x, .x = s.att, .w = p.out});
             add_rmsnorm_forward<T>(stream_, {.sum = s.mid, .y = s.ffn_norm, .rstd = s.ffn_rstd, .x = s.in, .residual = x,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "engine/parallel/gradients.h"
 #include "kernels/attention.h"
 #include "kernels/head_norm.h"
 #include "kernels/reduce.h"
@@ -17,8 +18,8 @@ Recompute recompute_policy(const std::string& name) {
     fail_usage("--memory.recompute is \"" + name + "\"; it can be none, swiglu, norms, attention or block");
 }
 
-BlockDims block_dims(const ModelSection& m) {
-    return {m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn, m.qk_norm, static_cast<float>(m.norm_eps)};
+BlockDims block_dims(const ModelSection& m, std::int64_t tp) {
+    return {m.hidden, m.heads / tp, m.kv_heads / tp, m.head_dim, m.ffn / tp, m.qk_norm, static_cast<float>(m.norm_eps)};
 }
 
 std::int64_t head_chunk(std::int64_t asked, std::int64_t tokens, std::int64_t vocab) {
@@ -39,105 +40,220 @@ template <class T> BlockSaved<T> BlockReserved<T>::bind(const Arena& arena, bool
     return s;
 }
 
+template <class T> BlockReserved<T> BlockReserved<T>::or_else(const BlockReserved& other) const {
+    BlockReserved r = *this;
+    const auto fill = [&](auto BlockReserved::*which) {
+        if ((r.*which).index < 0) r.*which = other.*which;
+    };
+    using R = BlockReserved;
+    fill(&R::in), fill(&R::attn_norm), fill(&R::qkv), fill(&R::qk), fill(&R::att), fill(&R::mid), fill(&R::ffn_norm);
+    fill(&R::gate_up), fill(&R::act), fill(&R::attn_rstd), fill(&R::q_rstd), fill(&R::k_rstd), fill(&R::lse), fill(&R::ffn_rstd);
+    return r;
+}
+
+namespace {
+
+// The reservations of the blocks of one rank.
+template <class T> class BlockPlanner {
+public:
+    BlockPlanner(MemoryPlan& plan, const Timeline& time, ModelLayout<T>& layout) : plan_(plan), time_(time), l_(layout) {}
+
+    // Block `i` of the model, the `place`th of chunk `c`.
+    BlockLayout<T> block(int c, int place, int i) {
+        const ModelUse& use = l_.use;
+        const BlockDims& d = l_.dims;
+        const std::int64_t tokens = use.tokens, rows = l_.rows, hidden = d.hidden;
+        const LayerRange& range = l_.shard.chunks[static_cast<std::size_t>(c)];
+        const int attn = time_.attn_forward(c, i), ffn = time_.ffn_forward(c, i);
+        const int next = i + 1 < range.end ? time_.attn_forward(c, i + 1) : time_.end_forward(c);
+        const int ffn_back = time_.ffn_backward(c, i), attn_back = time_.attn_backward(c, i);
+        prefix_ = "block" + std::to_string(i) + "/";
+        place_ = place;
+        BlockLayout<T> b;
+        using R = BlockReserved<T>;
+        constexpr auto never = static_cast<Recompute>(255);
+        const Life f_attn{attn, attn}, f_ffn{ffn, ffn}, b_ffn{ffn_back, ffn_back}, b_attn{attn_back, attn_back},
+            b_both{ffn_back, attn_back};
+        member(b, &R::in, "in", {rows, hidden}, {place ? attn : time_.begin_forward(c), ffn}, b_both, never);
+        member(b, &R::attn_rstd, "attn_rstd", {rows}, f_attn, b_both, never);
+        member(b, &R::attn_norm, "attn_norm", {rows, hidden}, f_attn, b_both, Recompute::norms);
+        member(b, &R::qkv, "qkv", {tokens, d.qkv_size()}, f_attn, b_both, Recompute::attention);
+        if (d.qk_norm) {
+            member(b, &R::qk, "qk", {tokens, d.q_size() + d.kv_size()}, f_attn, b_both, Recompute::attention);
+            member(b, &R::q_rstd, "q_rstd", {tokens, d.heads}, f_attn, b_both, Recompute::attention);
+            member(b, &R::k_rstd, "k_rstd", {tokens, d.kv_heads}, f_attn, b_both, Recompute::attention);
+        }
+        member(b, &R::att, "att", {tokens, d.q_size()}, f_attn, b_both, Recompute::attention);
+        member(b, &R::lse, "lse", {d.heads, tokens}, f_attn, b_both, Recompute::attention);
+        member(b, &R::mid, "mid", {rows, hidden}, {ffn, next}, b_ffn, Recompute::block);
+        member(b, &R::ffn_rstd, "ffn_rstd", {rows}, f_ffn, b_ffn, never);
+        member(b, &R::ffn_norm, "ffn_norm", {rows, hidden}, f_ffn, b_ffn, Recompute::norms);
+        member(b, &R::gate_up, "gate_up", {tokens, 2 * d.ffn}, f_ffn, b_ffn, Recompute::block);
+        member(b, &R::act, "act", {tokens, d.ffn}, f_ffn, b_ffn, Recompute::swiglu);
+
+        b.branch = temp("branch", {rows, hidden}, {attn, ffn});
+        b.next_delta = temp("delta", {rows, hidden}, {ffn, next});
+        b.meet_forward = meeting("attention", f_attn, true, false);
+        b.meet_ffn_forward = meeting("ffn", f_ffn, false, false);
+        if (!use.training) return b;
+        if (use.recompute == Recompute::block) b.branch_recompute = temp("branch again", {rows, hidden}, b_ffn);
+        b.dact = temp("dact", {tokens, d.ffn}, b_ffn);
+        b.dnorm = temp("dnorm", {rows, hidden}, b_both);
+        b.datt = temp("datt", {tokens, d.q_size()}, b_attn);
+        b.dqkv = temp("dqkv", {tokens, d.qkv_size()}, b_attn);
+        // Recomputing attention in a block's backward happens in its first moment.
+        b.meet_ffn_backward = meeting("ffn backward", b_ffn, true, false);
+        b.meet_backward = meeting("attention backward", b_attn, true, true);
+        const std::int64_t keys = tokens * l_.shard.cp;
+        const std::int64_t attention_bytes = attention_scratch_bytes(tokens, d.heads, keys, d.kv_heads, d.head_dim);
+        const std::int64_t norm_bytes =
+            std::max(rmsnorm_scratch_bytes(rows, hidden), head_norm_scratch_bytes(tokens, d.head_dim));
+        b.attention_scratch =
+            plan_.reserve<std::byte>(prefix_ + "attention scratch", {attention_bytes}, b_attn, Use::temporary);
+        b.norm_scratch = plan_.reserve<std::byte>(prefix_ + "norm scratch", {norm_bytes}, b_both, Use::temporary);
+        return b;
+    }
+
+private:
+    Reserved<T> temp(const std::string& name, std::initializer_list<std::int64_t> shape, Life life) {
+        return plan_.reserve<T>(prefix_ + name, shape, life, Use::temporary);
+    }
+
+    // A member whose policy keeps it lives to the end of its backward, in every slot; otherwise it lives twice.
+    template <class E>
+    void member(BlockLayout<T>& b, Reserved<E> BlockReserved<T>::*which, const char* name,
+                std::initializer_list<std::int64_t> shape, Life in_forward, Life in_backward, Recompute dropped_from) {
+        if (l_.use.training && l_.use.recompute < dropped_from) {
+            const bool alone = l_.slots.size() == 1 && l_.shard.chunks.size() == 1;
+            for (std::size_t s = 0; s < l_.slots.size(); ++s) {
+                auto& kept = l_.slots[s].kept;
+                if (static_cast<std::size_t>(place_) < kept.size() && (kept[static_cast<std::size_t>(place_)].*which).index >= 0)
+                    continue;  // another chunk has reserved it
+                kept.resize(std::max(kept.size(), static_cast<std::size_t>(place_) + 1));
+                const std::string owner = alone ? prefix_ : "slot" + std::to_string(s) + "/" + std::to_string(place_) + "/";
+                kept[static_cast<std::size_t>(place_)].*which = plan_.reserve<E>(
+                    owner + name, shape, alone ? Life{in_forward.first, in_backward.last} : Life::always(), Use::saved);
+            }
+            return;
+        }
+        b.forward.*which = plan_.reserve<E>(prefix_ + name, shape, in_forward, Use::temporary);
+        if (l_.use.training)
+            b.backward.*which = plan_.reserve<E>(prefix_ + name + " again", shape, in_backward, Use::temporary);
+    }
+
+    typename BlockLayout<T>::Meeting meeting(const std::string& where, Life life, bool attention, bool backward) {
+        typename BlockLayout<T>::Meeting m;
+        const std::int64_t tokens = l_.use.tokens, keys = tokens * l_.shard.cp, kv = l_.dims.kv_size();
+        const auto take = [&](const char* what, std::int64_t rows, std::int64_t columns) {
+            return plan_.reserve<T>(prefix_ + what + " (" + where + ")", {rows, columns}, life, Use::communication);
+        };
+        if (l_.shard.sequence) {
+            m.whole_a = take("rows of all ranks", tokens, l_.dims.hidden);
+            m.whole_b = take("partial sums", tokens, l_.dims.hidden);
+        }
+        if (l_.shard.cp > 1 && attention) {
+            m.keys = take("keys of all ranks", keys, kv), m.values = take("values of all ranks", keys, kv);
+            m.staging = take("keys or values by rank", keys, kv);
+            if (backward) {
+                m.dkeys = take("dkeys of all ranks", keys, kv), m.dvalues = take("dvalues of all ranks", keys, kv);
+                m.part_v = take("dvalues of one slice", keys, kv);
+            }
+        }
+        return m;
+    }
+
+    MemoryPlan& plan_;
+    const Timeline& time_;
+    ModelLayout<T>& l_;
+    std::string prefix_;
+    int place_ = 0;
+};
+
+}  // namespace
+
 template <class T>
-ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const ModelUse& u)
-    : params(model), use(u), dims(block_dims(model)) {
-    const Timeline time(plan, model.layers);
+ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const ModelUse& u, const Shard& s)
+    : shard(s), params(model, shard, u.bucket), use(u), dims(block_dims(model, shard.tp)),
+      rows(shard.sequence ? u.tokens / shard.tp : u.tokens) {
+    const Timeline time(plan, shard.chunks);
     const std::int64_t tokens = use.tokens, hidden = model.hidden, chunk = use.head_chunk;
-    const int layers = static_cast<int>(model.layers);
-    const Life always = Life::always(), at_head{time.head, time.head};
+    const Life always = Life::always();
 
     param = plan.reserve<T>("parameters", {params.flat_size}, always, Use::parameter);
     if (use.training) {
         grad = plan.reserve<float>("gradients", {params.flat_size}, always, Use::gradient);
+        if (model.tied && shard.stages == 1)
+            lookup_grad = plan.reserve<float>("gradient of the embedding", {shard.vocab.size(), hidden}, always, Use::gradient);
+        if (use.exact) exact = plan.reserve<std::int64_t>("exact gradients", {params.flat_size}, always, Use::gradient);
         if constexpr (!std::is_same_v<T, float>)
-            master = plan.reserve<float>("master weights", {params.flat_size}, always, Use::optimizer);
-        m = plan.reserve<float>("first moment", {params.flat_size}, always, Use::optimizer);
-        v = plan.reserve<float>("second moment", {params.flat_size}, always, Use::optimizer);
+            master = plan.reserve<float>("master weights", {params.owned_size}, always, Use::optimizer);
+        m = plan.reserve<float>("first moment", {params.owned_size}, always, Use::optimizer);
+        v = plan.reserve<float>("second moment", {params.owned_size}, always, Use::optimizer);
     }
     rope = plan.reserve<float>("rope table", {use.positions, model.head_dim}, always, Use::temporary);
 
-    for (int i = 0; i < layers; ++i) {
-        const std::string block = "block" + std::to_string(i) + "/";
-        const int attn = time.attn_forward(i), ffn = time.ffn_forward(i);
-        const int next = i + 1 < layers ? time.attn_forward(i + 1) : time.head;
-        const int ffn_back = time.ffn_backward(i), attn_back = time.attn_backward(i);
-        BlockLayout<T> b;
+    const int last = static_cast<int>(shard.chunks.size()) - 1;
+    const bool alone = use.slots == 1 && last == 0;
+    slots.resize(static_cast<std::size_t>(use.slots));
+    BlockPlanner<T> planner(plan, time, *this);
+    for (int c = 0; c <= last; ++c) {
+        const LayerRange& range = shard.chunks[static_cast<std::size_t>(c)];
+        for (int i = range.begin; i < range.end; ++i) blocks.push_back(planner.block(c, i - range.begin, i));
+    }
 
-        // A member whose policy keeps it lives to the end of its backward; otherwise it lives twice.
-        const auto member = [&]<class E>(Reserved<E> BlockReserved<T>::*which, const char* name,
-                                         std::initializer_list<std::int64_t> shape, Life in_forward, Life in_backward,
-                                         Recompute dropped_from) {
-            if (use.training && use.recompute < dropped_from) {
-                b.forward.*which = plan.reserve<E>(block + name, shape, {in_forward.first, in_backward.last}, Use::saved);
-                b.backward.*which = b.forward.*which;
-                return;
-            }
-            b.forward.*which = plan.reserve<E>(block + name, shape, in_forward, Use::temporary);
-            if (use.training)
-                b.backward.*which = plan.reserve<E>(block + name + " again", shape, in_backward, Use::temporary);
-        };
-        using R = BlockReserved<T>;
-        constexpr auto never = static_cast<Recompute>(255);
-        const Life f_attn{attn, attn}, f_ffn{ffn, ffn}, b_ffn{ffn_back, ffn_back}, b_both{ffn_back, attn_back};
-        member(&R::in, "in", {tokens, hidden}, {i ? attn : time.embed, ffn}, b_both, never);
-        member(&R::attn_rstd, "attn_rstd", {tokens}, f_attn, b_both, never);
-        member(&R::attn_norm, "attn_norm", {tokens, hidden}, f_attn, b_both, Recompute::norms);
-        member(&R::qkv, "qkv", {tokens, dims.qkv_size()}, f_attn, b_both, Recompute::attention);
-        if (dims.qk_norm) {
-            member(&R::qk, "qk", {tokens, dims.q_size() + dims.kv_size()}, f_attn, b_both, Recompute::attention);
-            member(&R::q_rstd, "q_rstd", {tokens, dims.heads}, f_attn, b_both, Recompute::attention);
-            member(&R::k_rstd, "k_rstd", {tokens, dims.kv_heads}, f_attn, b_both, Recompute::attention);
+    // Between stages, and in front of the head. With one slot everything is over when its moments are.
+    const bool passes = shard.stages > 1;  // what was sent stays until it was received
+    const Life from_forward = alone && !passes ? Life{time.end_forward(0), time.end_forward(0)} : always;
+    const Life in_backward = alone && !passes ? Life{time.end_forward(0), time.end_backward(0)} : always;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+        SlotLayout<T>& slot = slots[i];
+        const std::string owner = alone ? "head/" : "slot" + std::to_string(i) + "/";
+        slot.out = plan.reserve<T>(owner + "in", {rows, hidden}, from_forward, Use::temporary);
+        if (shard.has_head()) {
+            slot.final_norm = plan.reserve<T>(owner + "norm", {rows, hidden}, from_forward, Use::temporary);
+            slot.final_rstd = plan.reserve<float>(owner + "rstd", {rows}, from_forward, Use::temporary);
         }
-        member(&R::att, "att", {tokens, dims.q_size()}, f_attn, b_both, Recompute::attention);
-        member(&R::lse, "lse", {dims.heads, tokens}, f_attn, b_both, Recompute::attention);
-        member(&R::mid, "mid", {tokens, hidden}, {ffn, next}, b_ffn, Recompute::block);
-        member(&R::ffn_rstd, "ffn_rstd", {tokens}, f_ffn, b_ffn, never);
-        member(&R::ffn_norm, "ffn_norm", {tokens, hidden}, f_ffn, b_ffn, Recompute::norms);
-        member(&R::gate_up, "gate_up", {tokens, 2 * dims.ffn}, f_ffn, b_ffn, Recompute::block);
-        member(&R::act, "act", {tokens, dims.ffn}, f_ffn, b_ffn, Recompute::swiglu);
+        if (use.training) slot.dh = plan.reserve<T>(owner + "dh", {rows, hidden}, in_backward, Use::temporary);
+        if (copies_batch())
+            for (auto* copy : {&slot.ids, &slot.labels, &slot.positions, &slot.lo})
+                *copy = plan.reserve<std::int32_t>(owner + "batch", {tokens}, always, Use::temporary);
+    }
 
-        const auto temp = [&](const char* name, std::initializer_list<std::int64_t> shape, Life life) {
-            return plan.reserve<T>(block + name, shape, life, Use::temporary);
+    if (shard.sequence && shard.has_embedding()) {
+        const auto at = [&](const char* name, int moment) {
+            return plan.reserve<T>(name, {tokens, hidden}, {moment, moment}, Use::communication);
         };
-        b.branch = temp("branch", {tokens, hidden}, {attn, ffn});
-        b.next_delta = temp("delta", {tokens, hidden}, {ffn, next});
+        whole_embed = at("partial embedding", time.begin_forward(0));
+        if (use.training) whole_dembed = at("gradient of the embedding's rows", time.end_backward(0));
+    }
+    if (shard.has_head()) {
+        const int head = alone ? time.end_forward(0) : time.begin_backward(last);
+        const Life at_head{std::min(head, time.end_forward(last)), head};
+        const std::int64_t vocab = shard.vocab.size();
+        logits = plan.reserve<float>("head/logits of a chunk", {chunk, vocab}, at_head, Use::temporary);
+        max = plan.reserve<float>("head/max", {chunk}, at_head, Use::temporary);
+        sum = plan.reserve<float>("head/sum", {chunk}, at_head, Use::temporary);
+        target = plan.reserve<float>("head/target", {chunk}, at_head, Use::temporary);
+        if (shard.tp > 1) common = plan.reserve<float>("head/max of all ranks", {chunk}, at_head, Use::communication);
+        if (shard.sequence) whole_norm = plan.reserve<T>("head/norm of all ranks", {tokens, hidden}, at_head, Use::communication);
         if (use.training) {
-            if (use.recompute == Recompute::block) b.branch_recompute = temp("branch again", {tokens, hidden}, b_ffn);
-            b.dact = temp("dact", {tokens, dims.ffn}, b_ffn);
-            b.dnorm = temp("dnorm", {tokens, hidden}, b_both);
-            b.datt = temp("datt", {tokens, dims.q_size()}, {attn_back, attn_back});
-            b.dqkv = temp("dqkv", {tokens, dims.qkv_size()}, {attn_back, attn_back});
-            const std::int64_t attention_bytes =
-                attention_scratch_bytes(tokens, dims.heads, tokens, dims.kv_heads, dims.head_dim);
-            const std::int64_t norm_bytes =
-                std::max(rmsnorm_scratch_bytes(tokens, hidden), head_norm_scratch_bytes(tokens, dims.head_dim));
-            b.attention_scratch = plan.reserve<std::byte>(block + "attention scratch", {attention_bytes},
-                                                          {attn_back, attn_back}, Use::temporary);
-            b.norm_scratch = plan.reserve<std::byte>(block + "norm scratch", {norm_bytes}, b_both, Use::temporary);
+            dfinal = plan.reserve<T>("head/dnorm", {rows, hidden}, at_head, Use::temporary);
+            if (shard.sequence)
+                whole_dnorm = plan.reserve<T>("head/partial dnorm", {tokens, hidden}, at_head, Use::communication);
+            if constexpr (!std::is_same_v<T, float>)
+                dlogits = plan.reserve<T>("head/dlogits of a chunk", {chunk, vocab}, at_head, Use::temporary);
+            head_norm_scratch = plan.reserve<std::byte>("head/norm scratch", {rmsnorm_scratch_bytes(rows, hidden)},
+                                                        at_head, Use::temporary);
         }
-        blocks.push_back(b);
     }
-
-    final_in = plan.reserve<T>("head/in", {tokens, hidden}, at_head, Use::temporary);
-    final_norm = plan.reserve<T>("head/norm", {tokens, hidden}, at_head, Use::temporary);
-    final_rstd = plan.reserve<float>("head/rstd", {tokens}, at_head, Use::temporary);
-    logits = plan.reserve<float>("head/logits of a chunk", {chunk, model.vocab}, at_head, Use::temporary);
-    max = plan.reserve<float>("head/max", {chunk}, at_head, Use::temporary);
-    sum = plan.reserve<float>("head/sum", {chunk}, at_head, Use::temporary);
-    target = plan.reserve<float>("head/target", {chunk}, at_head, Use::temporary);
     loss = plan.reserve<float>("loss", {tokens}, always, Use::temporary);  // still there to be read after the micro-batch
-    if (use.training) {
-        dh = plan.reserve<T>("dh", {tokens, hidden}, {time.head, time.embed_backward}, Use::temporary);
-        dfinal = plan.reserve<T>("head/dnorm", {tokens, hidden}, at_head, Use::temporary);
-        if constexpr (!std::is_same_v<T, float>)
-            dlogits = plan.reserve<T>("head/dlogits of a chunk", {chunk, model.vocab}, at_head, Use::temporary);
-        head_norm_scratch = plan.reserve<std::byte>("head/norm scratch", {rmsnorm_scratch_bytes(tokens, hidden)},
-                                                    at_head, Use::temporary);
-    }
     reduce_scratch = plan.reserve<std::byte>("reduction scratch", {reduce_scratch_bytes(std::max(params.flat_size, tokens))},
                                              always, Use::temporary);
     total = plan.reserve<double>("total", {1}, always, Use::temporary);
+    if (use.training) {
+        gains = plan.reserve<float>("gains of all ranks", {Gradients::gain_elements(params)}, always, Use::communication);
+        squares = plan.reserve<double>("squares", {static_cast<std::int64_t>(ParamTable(model).specs.size())}, always, Use::temporary);
+    }
 }
 
 template struct BlockReserved<float>;

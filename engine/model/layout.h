@@ -3,6 +3,9 @@
 // The reservations are made without allocating anything, so `keel estimate` runs exactly this code. A recompute policy is
 // nothing but lives: a member of BlockSaved that is kept lives from its forward to its backward; one that is not gets two
 // short lives, one in forward and one in backward, and shares its memory with every other block.
+//
+// A pipeline keeps several micro-batches between their forward and their backward: everything kept exists once per slot
+// (engine/parallel/pipeline.h), and a slot serves any chunk of the rank. Temporaries exist once.
 #pragma once
 
 #include <vector>
@@ -12,19 +15,23 @@
 #include "engine/model/block.h"
 #include "engine/model/params.h"
 #include "engine/model/timeline.h"
+#include "engine/parallel/layout.h"
 
 namespace keel {
 
 Recompute recompute_policy(const std::string& name);
-BlockDims block_dims(const ModelSection& model);
+BlockDims block_dims(const ModelSection& model, std::int64_t tp = 1);
 
 // What a model is built for. `training` false: forward only, no gradients, no optimizer.
 struct ModelUse {
-    std::int64_t tokens;      // of one micro-batch
-    std::int64_t positions;   // length of the rope table: tokens of one sample
+    std::int64_t tokens;      // of one micro-batch, on this rank
+    std::int64_t positions;   // length of the rope table: tokens of one whole sample
     std::int64_t head_chunk;  // tokens per chunk of the output layer
     Recompute recompute = Recompute::none;
     bool training = true;
+    bool exact = false;       // gradients are summed as integers
+    int slots = 1;            // micro-batches under way at once
+    std::int64_t bucket = 0;  // gradient elements reduced together; 0 is all
 };
 // 0 chooses: as many tokens as keep the chunk's logits within a few MiB, in multiples of 64.
 std::int64_t head_chunk(std::int64_t asked, std::int64_t tokens, std::int64_t vocab);
@@ -34,32 +41,58 @@ template <class T> struct BlockReserved {
     Reserved<float> attn_rstd, q_rstd, k_rstd, lse, ffn_rstd;
 
     BlockSaved<T> bind(const Arena& arena, bool qk_norm) const;
+    BlockReserved or_else(const BlockReserved& other) const;  // members that are not reserved here come from `other`
 };
 
-// Of one block: `forward` and `backward` are the same reservations where the policy keeps them.
+// Of one block: what its policy does not keep, and temporaries.
 template <class T> struct BlockLayout {
     BlockReserved<T> forward, backward;
     Reserved<T> branch, next_delta, branch_recompute;
     Reserved<T> dact, dnorm, datt, dqkv;
     Reserved<std::byte> attention_scratch, norm_scratch;
+    // Between ranks, for forward and for backward: with sequence parallelism the rows of all ranks, with context parallelism
+    // the keys and values of all.
+    struct Meeting {
+        Reserved<T> whole_a, whole_b;        // [tokens, hidden]
+        Reserved<T> keys, values, staging;   // [rows * seq_len, kv_size]
+        Reserved<T> dkeys, dvalues, part_v;  // backward only
+    } meet_forward, meet_ffn_forward, meet_backward, meet_ffn_backward;
+};
+
+// Of one slot.
+template <class T> struct SlotLayout {
+    std::vector<BlockReserved<T>> kept;   // by place in the chunk
+    Reserved<T> out;                      // [rows, hidden]: the residual stream after the last block
+    Reserved<T> final_norm;               // where the head is
+    Reserved<float> final_rstd;
+    Reserved<T> dh;                       // [rows, hidden]: its gradient, all the way back
+    Reserved<std::int32_t> ids, labels, positions, lo;  // a copy of the batch, where it must outlive the loader's
 };
 
 template <class T> struct ModelLayout {
-    ModelLayout(MemoryPlan& plan, const ModelSection& model, const ModelUse& use);
+    ModelLayout(MemoryPlan& plan, const ModelSection& model, const ModelUse& use, const Shard& shard);
 
+    Shard shard;
     ParamTable params;
     ModelUse use;
     BlockDims dims;
+    std::int64_t rows;  // of the residual stream: tokens, or this rank's share of them
     Reserved<T> param;
     Reserved<float> master, m, v, grad;    // master only for bf16
+    Reserved<float> lookup_grad;           // of a tied embedding as an embedding; as a head it is in grad
+    Reserved<std::int64_t> exact;          // integer sums of grad
     Reserved<float> rope;
-    std::vector<BlockLayout<T>> blocks;
-    Reserved<T> dh;
-    // The head: final norm, chunks of logits, losses.
-    Reserved<T> final_in, final_norm, dfinal, dlogits;
-    Reserved<float> final_rstd, logits, max, sum, target, loss;
+    Reserved<T> whole_embed, whole_dembed; // [tokens, hidden]  with sequence parallelism, where the embedding is
+    std::vector<BlockLayout<T>> blocks;    // of all chunks, in order
+    std::vector<SlotLayout<T>> slots;
+    // The head: chunks of logits, losses.
+    Reserved<T> whole_norm, whole_dnorm, dfinal, dlogits;
+    Reserved<float> logits, max, common, sum, target, loss;
     Reserved<std::byte> head_norm_scratch, reduce_scratch;
-    Reserved<double> total;
+    Reserved<float> gains;                 // those that are summed over the tensor-parallel ranks, side by side
+    Reserved<double> total, squares;
+
+    bool copies_batch() const { return shard.stages > 1 || shard.cp > 1; }
 };
 
 }  // namespace keel

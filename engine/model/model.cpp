@@ -1,15 +1,14 @@
 #include "engine/model/model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
 #include "engine/model/bind.h"
+#include "engine/model/head.h"
 #include "kernels/adamw.h"
 #include "kernels/convert.h"
-#include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
 #include "kernels/reduce.h"
@@ -18,115 +17,207 @@
 namespace keel {
 namespace {
 
-// The first `tokens` of a buffer sized for the largest micro-batch.
-template <class T> BlockSaved<T> narrow(BlockSaved<T> s, std::int64_t tokens) {
-    const auto cut = [&](auto view) { return view.rows(0, tokens); };
-    s.in = cut(s.in), s.attn_rstd = cut(s.attn_rstd), s.attn_norm = cut(s.attn_norm), s.qkv = cut(s.qkv);
-    if (s.qk) s.qk = cut(*s.qk), s.q_rstd = cut(*s.q_rstd), s.k_rstd = cut(*s.k_rstd);
-    s.att = cut(s.att), s.lse = View<float>(s.lse.data(), {s.lse.dim(0), tokens});
-    s.mid = cut(s.mid), s.ffn_rstd = cut(s.ffn_rstd), s.ffn_norm = cut(s.ffn_norm);
-    s.gate_up = cut(s.gate_up), s.act = cut(s.act);
+// The first rows of buffers sized for the largest micro-batch: `rows` of the residual stream, `tokens` of the rest.
+template <class T> BlockSaved<T> narrow(BlockSaved<T> s, std::int64_t rows, std::int64_t tokens) {
+    const auto cut = [](auto& view, std::int64_t n) { view = view.rows(0, n); };
+    for (auto* v : {&s.in, &s.attn_norm, &s.mid, &s.ffn_norm}) cut(*v, rows);
+    for (auto* v : {&s.attn_rstd, &s.ffn_rstd}) cut(*v, rows);
+    for (auto* v : {&s.qkv, &s.att, &s.gate_up, &s.act}) cut(*v, tokens);
+    if (s.qk) cut(*s.qk, tokens), cut(*s.q_rstd, tokens), cut(*s.k_rstd, tokens);
+    s.lse = View<float>(s.lse.data(), {s.lse.dim(0), tokens});
     return s;
 }
-template <class T> BlockTemp<T> narrow(BlockTemp<T> t, std::int64_t tokens) {
-    t.dact = t.dact.rows(0, tokens), t.dnorm = t.dnorm.rows(0, tokens);
+template <class T> BlockTemp<T> narrow(BlockTemp<T> t, std::int64_t rows, std::int64_t tokens) {
+    t.dact = t.dact.rows(0, tokens), t.dnorm = t.dnorm.rows(0, rows);
     t.datt = t.datt.rows(0, tokens), t.dqkv = t.dqkv.rows(0, tokens);
     return t;
 }
+template <class T> Meeting<T> narrow(Meeting<T> m, std::int64_t tokens) {
+    if (m.whole_a) m.whole_a = m.whole_a->rows(0, tokens), m.whole_b = m.whole_b->rows(0, tokens);
+    return m;
+}
+template <class T> BlockMeetings<T> narrow(const BlockMeetings<T>& m, std::int64_t tokens) {
+    return {narrow(m.attention, tokens), narrow(m.ffn, tokens)};
+}
 
-template <class T> class LlamaModel final : public Model {
+template <class T> class LlamaModel : public Model {
 public:
-    LlamaModel(const Config& config, Stream& stream, const ModelUse& use)
-        : config_(config.model), stream_(stream), z_loss_(static_cast<float>(config.optim.z_loss)), plan_(),
-          layout_(plan_, config.model, use), arena_(assigned(plan_), stream) {
-        const bool training = use.training;
-        const View<float> table = arena_.view(layout_.rope);
-        rope_table(rope_config(config_), table);
-        for (int i = 0; i < static_cast<int>(layout_.blocks.size()); ++i) {
-            const BlockLayout<T>& b = layout_.blocks[static_cast<std::size_t>(i)];
-            Block block{.params = block_params<T>(params(), param(), i, config_),
-                        .forward = b.forward.bind(arena_, config_.qk_norm),
-                        .branch = arena_.view(b.branch), .next_delta = arena_.view(b.next_delta), .training = {}};
-            if (training)
-                block.training = TrainingBlock{
-                    .grads = block_grads(params(), grads(), i, config_),
-                    .backward = b.backward.bind(arena_, config_.qk_norm),
-                    .temp = {.dact = arena_.view(b.dact), .dnorm = arena_.view(b.dnorm), .datt = arena_.view(b.datt),
-                             .dqkv = arena_.view(b.dqkv), .attention_scratch = arena_.view(b.attention_scratch),
-                             .norm_scratch = arena_.view(b.norm_scratch)},
-                    .branch = use.recompute == Recompute::block ? arena_.view(b.branch_recompute) : block.branch};
-            blocks_.push_back(block);
+    LlamaModel(const Config& config, Stream& stream, const ModelUse& use, const Ranks& ranks)
+        : config_(config.model), stream_(stream), ranks_(ranks), z_loss_(static_cast<float>(config.optim.z_loss)), plan_(),
+          layout_(plan_, config.model, use, shard_of(config, ranks.place)), arena_(assigned(plan_), stream),
+          tp_{ranks_.tp, layout_.shard.sequence}, slices_(use.positions, use.training ? layout_.shard.cp : 1),
+          slots_(layout_.slots.size()) {
+        rope_table(rope_config(config_), arena_.view(layout_.rope));
+        std::size_t n = 0;
+        for (const LayerRange& range : layout_.shard.chunks) {
+            chunk_begin_.push_back(n);
+            for (int i = range.begin; i < range.end; ++i, ++n) blocks_.push_back(bind_block(n, i, i - range.begin));
         }
+        chunk_begin_.push_back(n);
+        started_.resize(layout_.shard.chunks.size());
+        if (layout_.shard.has_embedding()) embed_params_ = params_named("embed");
+        if (layout_.shard.has_head()) head_params_ = {params_named("final_norm").first, static_cast<int>(params().specs.size())};
+        if (use.training)
+            gradients_.emplace(stream_, ranks_, config_, layout_.shard, params(),
+                               Gradients::Buffers{.grad = grads(), .lookup = lookup(), .gains = arena_.view(layout_.gains),
+                                                  .squares = arena_.view(layout_.squares),
+                                                  .scratch = arena_.view(layout_.reduce_scratch), .param = param_data(),
+                                                  .param_bytes = size_bytes(dtype())});
     }
 
     const ParamTable& params() const override { return layout_.params; }
+    const Shard& shard() const override { return layout_.shard; }
     Dtype dtype() const override { return dtype_of<T>(); }
     const MemoryPlan& plan() const override { return plan_; }
     std::int64_t arena_bytes() const override { return arena_.bytes(); }
+    Gradients& gradients() override { return *gradients_; }
 
     void init(std::uint64_t seed) override {
-        init_params<T>(stream_, params(), seed, master(), param());
+        init_params<T>(stream_, params(), seed, param());
+        if (!std::is_same_v<T, float>) init_owned(stream_, params(), seed, master());
         fill_zero(grads());
-        first_micro_batch_ = false;
         fill_zero(first_moment());
         fill_zero(second_moment());
     }
 
     void zero_grads() override {
         for (const Param& p : params().specs)
-            if (p.shape.size() == 1 || (p.name == "embed" && !config_.tied)) fill_zero(grads().rows(p.offset, p.size()));
-        first_micro_batch_ = true;
+            if (p.shape.size() == 1 || (p.name == "embed" && !p.copy && !lookup())) fill_zero(grads().rows(p.offset, p.size()));
+        if (lookup()) fill_zero(lookup()->reshape({lookup()->size()}));
+        std::ranges::fill(started_, 0);
+        gradients_->begin();
     }
 
-    double train_micro_batch(const Batch& batch) override {
-        const Sequence seq = sequence(batch);
-        const std::int64_t tokens = batch.ids.dim(0);
-        View<const T> last = forward_blocks(batch, seq);
-        const View<T> dh = arena_.view(layout_.dh).rows(0, tokens);
-        head_and_loss(batch, last, dh);
-        for (std::size_t i = blocks_.size(); i-- > 0;) {
-            const Block& b = blocks_[i];
-            const BlockSaved<T> saved = narrow(b.training->backward, tokens);
-            block_recompute<T>(stream_, layout_.dims, b.params, saved, seq, layout_.use.recompute, b.training->branch.rows(0, tokens));
-            BlockGrads grads_of_block = b.training->grads;
-            grads_of_block.accumulate = !first_micro_batch_;
-            block_backward<T>(stream_, layout_.dims, b.params, grads_of_block, saved, narrow(b.training->temp, tokens), seq, dh);
+    void load(int slot, const Batch& batch) override {
+        const std::int64_t all = batch.ids.dim(0), tokens = all / slices_.ranks;
+        if (tokens > layout_.use.tokens)
+            fail("model: a micro-batch of ", tokens, " tokens, but memory was planned for ", layout_.use.tokens);
+        Slot& to = slots_[static_cast<std::size_t>(slot)];
+        to.tokens = tokens, to.rows = layout_.shard.sequence ? tokens / layout_.shard.tp : tokens;
+        to.batch_rows = all / slices_.seq_len;
+        if (!layout_.copies_batch()) {
+            to.ids = batch.ids.data(), to.labels = batch.labels.data(), to.positions = batch.positions.data(), to.lo = batch.lo.data();
+            return;
         }
-        embedding_backward<T>(stream_, {.dw = params().view(grads(), "embed"), .dy = dh, .ids = batch.ids, .vocab_begin = 0});
-        first_micro_batch_ = false;
-        return total_loss(tokens);
+        const SlotLayout<T>& at = layout_.slots[static_cast<std::size_t>(slot)];
+        const auto keep = [&](const std::int32_t*& place, const Reserved<std::int32_t>& buffer, View<const std::int32_t> from) {
+            const View<std::int32_t> copy = arena_.view(buffer).rows(0, tokens);
+            if (slices_.ranks > 1) cut_slice(slices_, layout_.shard.cp_rank, from, copy);
+            else std::copy_n(from.data(), from.size(), copy.data());
+            place = copy.data();
+            return copy;
+        };
+        keep(to.ids, at.ids, batch.ids), keep(to.labels, at.labels, batch.labels);
+        keep(to.positions, at.positions, batch.positions);
+        const View<std::int32_t> lo = keep(to.lo, at.lo, batch.lo);
+        if (slices_.ranks == 1) return;
+        for (std::int64_t i = 0; i < tokens; ++i)  // attention over slices counts keys from the beginning of the row
+            lo[i] -= static_cast<std::int32_t>(i / slices_.local_len() * slices_.seq_len);
     }
 
-    double evaluate(const Batch& batch) override {
-        const Sequence seq = sequence(batch);
-        head_and_loss(batch, forward_blocks(batch, seq), std::nullopt);
-        return total_loss(batch.ids.dim(0));
+    void forward(int chunk, int slot) override {
+        const Slot& at = slots_[static_cast<std::size_t>(slot)];
+        const LayerRange& range = layout_.shard.chunks[static_cast<std::size_t>(chunk)];
+        const std::size_t begin = chunk_begin_[static_cast<std::size_t>(chunk)], end = chunk_begin_[static_cast<std::size_t>(chunk) + 1];
+        const View<T> first = input(chunk, slot).rows(0, at.rows);
+        if (range.embedding) embed(at, first);
+        View<const T> x = first;
+        std::optional<View<const T>> delta;
+        for (std::size_t i = begin; i < end; ++i) {
+            const Block& b = blocks_[i];
+            need(b);
+            const BlockSaved<T> saved = narrow(b.forward[static_cast<std::size_t>(slot)], at.rows, at.tokens);
+            const View<T> next_delta = b.next_delta.rows(0, at.rows);
+            block_forward<T>(stream_, layout_.dims, block_ranks(at), b.params, saved, narrow(b.meet_forward, at.tokens),
+                             sequence(at), x, delta, b.branch.rows(0, at.rows), next_delta);
+            x = saved.mid;
+            delta = next_delta;
+        }
+        const View<T> out = slot_view(slot, &SlotLayout<T>::out);
+        if (range.head) final_norm_forward(slot, x, delta, out);
+        else if (delta) add<T>(stream_, {.y = flat(out), .a = flat(x), .b = flat(*delta)});
+        else if (out.data() != x.data()) std::memcpy(out.data(), x.data(), static_cast<std::size_t>(x.bytes()));
+    }
+
+    double backward(int chunk, int slot, bool last) override {
+        const Slot& at = slots_[static_cast<std::size_t>(slot)];
+        const LayerRange& range = layout_.shard.chunks[static_cast<std::size_t>(chunk)];
+        const bool accumulate = started_[static_cast<std::size_t>(chunk)];
+        const View<T> dh = slot_view(slot, &SlotLayout<T>::dh);
+        double loss = 0;
+        if (range.head) {
+            head_backward(slot, dh, accumulate);
+            loss = total_loss(at.tokens);
+            if (last) ready(head_params_);
+        }
+        for (std::size_t i = chunk_begin_[static_cast<std::size_t>(chunk) + 1]; i-- > chunk_begin_[static_cast<std::size_t>(chunk)];) {
+            const Block& b = blocks_[i];
+            const TrainingBlock& t = *b.training;
+            const BlockSaved<T> saved = narrow(t.backward[static_cast<std::size_t>(slot)], at.rows, at.tokens);
+            const BlockMeetings<T> meet = narrow(t.meet, at.tokens);
+            block_recompute<T>(stream_, layout_.dims, block_ranks(at), b.params, saved, meet.ffn, sequence(at), layout_.use.recompute,
+                               t.branch.rows(0, at.rows));
+            BlockGrads grads_of_block = t.grads;
+            grads_of_block.accumulate = accumulate;
+            block_backward<T>(stream_, layout_.dims, block_ranks(at), b.params, grads_of_block, saved, narrow(t.temp, at.rows, at.tokens),
+                              meet, sequence(at), dh);
+            if (last) ready(b.specs);
+        }
+        if (range.embedding) {
+            embed_backward(at, dh);
+            if (last) ready(embed_params_);
+        }
+        started_[static_cast<std::size_t>(chunk)] = 1;
+        return loss;
+    }
+
+    double loss(int slot) override {
+        const Slot& at = slots_[static_cast<std::size_t>(slot)];
+        if (!layout_.shard.has_head()) return 0;
+        head_loss<T>(stream_, tp_, head_buffers(), {.loss = arena_.view(layout_.loss).rows(0, at.tokens), .dnorm = {}, .dw = {},
+                                                    .norm = slot_view(slot, &SlotLayout<T>::final_norm), .w = head_weight(),
+                                                    .labels = labels(at), .vocab_begin = layout_.shard.vocab.begin,
+                                                    .z_loss = 0});
+        return total_loss(at.tokens);
     }
 
     View<const float> token_loss() const override { return arena_.view(layout_.loss); }
 
-    void logits(const Batch& batch, View<float> out) override {
-        const std::int64_t tokens = batch.ids.dim(0);
-        expect_shape("logits", out, {tokens, config_.vocab});
-        final_norm_forward(forward_blocks(batch, sequence(batch)), tokens);
-        linear_forward<T, float>(stream_, {.y = out, .x = arena_.view(layout_.final_norm).rows(0, tokens), .w = head_weight()});
+    Ports ports(int chunk, int slot) override {
+        const std::int64_t rows = slots_[static_cast<std::size_t>(slot)].rows;
+        const auto bytes = [&](View<T> v) {
+            return View<std::byte>(reinterpret_cast<std::byte*>(v.data()), {rows * v.dim(1) * static_cast<std::int64_t>(sizeof(T))});
+        };
+        return {bytes(input(chunk, slot)), bytes(arena_.view(layout_.slots[static_cast<std::size_t>(slot)].out)),
+                bytes(arena_.view(layout_.slots[static_cast<std::size_t>(slot)].dh))};
     }
 
-    double grad_norm() override {
-        const View<double> total = arena_.view(layout_.total);
-        sum_of_squares(stream_, {.out = total, .scratch = arena_.view(layout_.reduce_scratch), .x = grads()});
-        stream_.synchronize();
-        return std::sqrt(total[0]);
+    void logits(const Batch& batch, View<float> out) override {
+        if (layout_.shard.tp * layout_.shard.cp * layout_.shard.stages > 1) fail("model: logits of a whole model are asked of a part");
+        expect_shape("logits", out, {batch.ids.dim(0), config_.vocab});
+        load(0, batch), forward(0, 0);
+        linear_forward<T, float>(stream_, {.y = out, .x = slot_view(0, &SlotLayout<T>::final_norm), .w = head_weight()});
     }
+
+    void reduce_grads() override {
+        if (!gradients_->all_ready()) gradients_->ready(0, static_cast<int>(params().specs.size()));
+        gradients_->finish();
+    }
+    double grad_norm() override { return gradients_->norm(); }
 
     void update(const Update& u) override {
-        for (const Param& spec : params().specs) {
-            const auto part = [&](auto flat) { return flat.rows(spec.offset, spec.size()); };
-            adamw<T>(stream_, {.param = part(param()), .master = part(master()), .m = part(first_moment()),
-                               .v = part(second_moment()), .grad = part(grads()), .lr = u.lr, .beta1 = u.beta1,
+        gradients_->need_all();
+        for (const ShardPiece& piece : params().owned) {
+            const Param& spec = params().specs[static_cast<std::size_t>(piece.param)];
+            const auto in_buffer = [&](auto flat) { return flat.rows(piece.in_buffer, piece.size); };
+            const auto in_owned = [&](auto flat) { return flat.rows(piece.in_owned, piece.size); };
+            View<float> master_piece = std::is_same_v<T, float> ? in_buffer(master()) : in_owned(master());
+            adamw<T>(stream_, {.param = in_buffer(param()), .master = master_piece, .m = in_owned(first_moment()),
+                               .v = in_owned(second_moment()), .grad = in_buffer(grads()), .lr = u.lr, .beta1 = u.beta1,
                                .beta2 = u.beta2, .eps = u.eps, .weight_decay = spec.decays() ? u.weight_decay : 0.0f,
                                .grad_scale = u.grad_scale, .step = u.step});
         }
+        gradients_->gather();
     }
 
     View<float> grads() override { return arena_.view(layout_.grad); }
@@ -137,25 +228,38 @@ public:
     View<float> first_moment() override { return arena_.view(layout_.m); }
     View<float> second_moment() override { return arena_.view(layout_.v); }
     std::byte* param_data() override { return reinterpret_cast<std::byte*>(param().data()); }
-    void params_from_master() override {
-        if constexpr (!std::is_same_v<T, float>) convert<T, float>(stream_, {.y = param(), .x = master()});
+    void share_params() override {
+        gradients_->gather();
+        gradients_->need_all();
     }
     void master_from_params() override {
-        if constexpr (!std::is_same_v<T, float>) convert<float, T>(stream_, {.y = master(), .x = param()});
+        if constexpr (!std::is_same_v<T, float>)
+            for (const ShardPiece& p : params().owned)
+                convert<float, T>(stream_, {.y = master().rows(p.in_owned, p.size), .x = param().rows(p.in_buffer, p.size)});
     }
 
 private:
+    struct Span {
+        int first = 0, last = 0;  // of the parameter table
+    };
     struct TrainingBlock {
         BlockGrads grads;
-        BlockSaved<T> backward;
+        std::vector<BlockSaved<T>> backward;  // by slot
         BlockTemp<T> temp;
+        BlockMeetings<T> meet;
         View<T> branch;
     };
     struct Block {
+        Span specs;
         BlockParams<T> params;
-        BlockSaved<T> forward;
+        std::vector<BlockSaved<T>> forward;   // by slot
         View<T> branch, next_delta;
+        BlockMeetings<T> meet_forward;
         std::optional<TrainingBlock> training;
+    };
+    struct Slot {
+        std::int64_t tokens = 0, rows = 0, batch_rows = 0;
+        const std::int32_t *ids = nullptr, *labels = nullptr, *positions = nullptr, *lo = nullptr;
     };
 
     static const MemoryPlan& assigned(MemoryPlan& plan) {
@@ -163,8 +267,80 @@ private:
         return plan;
     }
 
+    // The `n`th block of this rank, layer `i` of the model, `place` in its chunk.
+    Block bind_block(std::size_t n, int i, int place) {
+        const BlockLayout<T>& b = layout_.blocks[n];
+        Block block{.specs = {}, .params = block_params<T>(params(), param(), i, config_), .forward = {},
+                    .branch = arena_.view(b.branch), .next_delta = arena_.view(b.next_delta),
+                    .meet_forward = {bind(b.meet_forward), bind(b.meet_ffn_forward)}, .training = {}};
+        block.specs = params_named("layers." + std::to_string(i) + ".");
+        const auto kept = [&](const SlotLayout<T>& slot) {
+            return static_cast<std::size_t>(place) < slot.kept.size() ? slot.kept[static_cast<std::size_t>(place)] : BlockReserved<T>{};
+        };
+        for (const SlotLayout<T>& slot : layout_.slots)
+            block.forward.push_back(kept(slot).or_else(b.forward).bind(arena_, config_.qk_norm));
+        if (!layout_.use.training) return block;
+        block.training = TrainingBlock{
+            .grads = block_grads(params(), grads(), i, config_), .backward = {},
+            .temp = {.dact = arena_.view(b.dact), .dnorm = arena_.view(b.dnorm), .datt = arena_.view(b.datt),
+                     .dqkv = arena_.view(b.dqkv), .attention_scratch = arena_.view(b.attention_scratch),
+                     .norm_scratch = arena_.view(b.norm_scratch)},
+            .meet = {bind(b.meet_backward), bind(b.meet_ffn_backward)},
+            .branch = layout_.use.recompute == Recompute::block ? arena_.view(b.branch_recompute) : block.branch};
+        for (const SlotLayout<T>& slot : layout_.slots)
+            block.training->backward.push_back(kept(slot).or_else(b.backward).bind(arena_, config_.qk_norm));
+        return block;
+    }
+    Meeting<T> bind(const typename BlockLayout<T>::Meeting& m) const {
+        Meeting<T> out;
+        if (m.whole_a.index >= 0) out.whole_a = arena_.view(m.whole_a), out.whole_b = arena_.view(m.whole_b);
+        if (m.keys.index < 0) return out;
+        const View<T> keys = arena_.view(m.keys);
+        const auto or_keys = [&](const Reserved<T>& r) { return r.index >= 0 ? arena_.view(r) : keys; };  // forward uses none of these
+        out.context = ContextBuffers<T>{.keys = keys, .values = arena_.view(m.values), .staging = arena_.view(m.staging),
+                                        .dkeys = or_keys(m.dkeys), .dvalues = or_keys(m.dvalues), .part_v = or_keys(m.part_v)};
+        return out;
+    }
+    // Parameters whose names begin with `prefix`; they lie side by side in the table.
+    Span params_named(const std::string& prefix) const {
+        Span span{-1, -1};
+        for (int i = 0; i < static_cast<int>(params().specs.size()); ++i)
+            if (params().specs[static_cast<std::size_t>(i)].name.starts_with(prefix)) {
+                if (span.first < 0) span.first = i;
+                span.last = i + 1;
+            }
+        return span.first < 0 ? Span{} : span;
+    }
+
     View<T> param() const { return arena_.view(layout_.param); }
     View<const T> head_weight() const { return params().view(param(), config_.tied ? "embed" : "head"); }
+    std::optional<View<float>> lookup() const {
+        if (layout_.lookup_grad.index < 0) return std::nullopt;
+        return arena_.view(layout_.lookup_grad);
+    }
+    // Where a chunk's first block reads: what a stage before sent, or the embedding. A chunk without blocks passes it on.
+    View<T> input(int chunk, int slot) const {
+        const std::size_t begin = chunk_begin_[static_cast<std::size_t>(chunk)];
+        if (begin == chunk_begin_[static_cast<std::size_t>(chunk) + 1])
+            return arena_.view(layout_.slots[static_cast<std::size_t>(slot)].out);
+        return blocks_[begin].forward[static_cast<std::size_t>(slot)].in;
+    }
+    View<T> slot_view(int slot, Reserved<T> SlotLayout<T>::*which) const {
+        return arena_.view(layout_.slots[static_cast<std::size_t>(slot)].*which).rows(0, slots_[static_cast<std::size_t>(slot)].rows);
+    }
+    template <class E> static View<E> flat(View<E> x) { return x.reshape({x.size()}); }
+
+    BlockRanks block_ranks(const Slot& at) const { return {tp_, {ranks_.cp, slices_, at.batch_rows}}; }
+    Sequence sequence(const Slot& at) const {
+        return {.positions = View<const std::int32_t>(at.positions, {at.tokens}), .lo = View<const std::int32_t>(at.lo, {at.tokens}),
+                .rope = arena_.view(layout_.rope)};
+    }
+    static View<const std::int32_t> labels(const Slot& at) { return View<const std::int32_t>(at.labels, {at.tokens}); }
+
+    void need(const Block& b) {
+        if (gradients_) gradients_->need(b.specs.first, b.specs.last);
+    }
+    void ready(Span s) { gradients_->ready(s.first, s.last); }
 
     void fill_zero(View<float> x) {
         constexpr std::int64_t tile = 1 << 16;
@@ -173,73 +349,57 @@ private:
         });
     }
 
-    Sequence sequence(const Batch& batch) {
-        if (batch.ids.dim(0) > layout_.use.tokens)
-            fail("model: a micro-batch of ", batch.ids.dim(0), " tokens, but memory was planned for ", layout_.use.tokens);
-        return {.positions = batch.positions, .lo = batch.lo, .rope = arena_.view(layout_.rope)};
+    // The embedding is cut by vocabulary: a rank has zeros for what others hold, and the sum is the row.
+    void embed(const Slot& at, View<T> rows) {
+        if (gradients_) gradients_->need(embed_params_.first, embed_params_.last);
+        const View<T> partial = tp_.sequence ? arena_.view(layout_.whole_embed).rows(0, at.tokens) : rows;
+        embedding_forward<T>(stream_, {.y = partial, .ids = View<const std::int32_t>(at.ids, {at.tokens}),
+                                       .w = params().view(param(), "embed"), .vocab_begin = layout_.shard.vocab.begin});
+        leave_forward<T>(stream_, tp_, rows, partial);
+    }
+    void embed_backward(const Slot& at, View<T> dh) {
+        const View<T> buffer = tp_.sequence ? arena_.view(layout_.whole_dembed).rows(0, at.tokens) : dh;
+        const View<const T> dy = leave_backward<T>(stream_, tp_, dh, buffer);
+        embedding_backward<T>(stream_, {.dw = lookup() ? *lookup() : params().view(grads(), "embed"), .dy = dy,
+                                        .ids = View<const std::int32_t>(at.ids, {at.tokens}),
+                                        .vocab_begin = layout_.shard.vocab.begin});
     }
 
-    // Returns the residual stream after the last block, before its delta is added; both stay in their buffers.
-    View<const T> forward_blocks(const Batch& batch, const Sequence& seq) {
-        const std::int64_t tokens = batch.ids.dim(0);
-        View<const T> x = narrow(blocks_.front().forward, tokens).in;
-        embedding_forward<T>(stream_, {.y = narrow(blocks_.front().forward, tokens).in, .ids = batch.ids,
-                                       .w = params().view(param(), "embed"), .vocab_begin = 0});
-        std::optional<View<const T>> delta;
-        for (const Block& b : blocks_) {
-            const BlockSaved<T> saved = narrow(b.forward, tokens);
-            const View<T> next_delta = b.next_delta.rows(0, tokens);
-            block_forward<T>(stream_, layout_.dims, b.params, saved, seq, x, delta, b.branch.rows(0, tokens), next_delta);
-            x = saved.mid;
-            delta = next_delta;
-        }
-        return x;
+    void final_norm_forward(int slot, View<const T> x, std::optional<View<const T>> delta, View<T> out) {
+        if (gradients_) gradients_->need(head_params_.first, head_params_.last);
+        const View<T> y = slot_view(slot, &SlotLayout<T>::final_norm);
+        const View<float> rstd = arena_.view(layout_.slots[static_cast<std::size_t>(slot)].final_rstd).rows(0, x.dim(0));
+        const View<const T> gain = params().view(param(), "final_norm");
+        if (delta)
+            add_rmsnorm_forward<T>(stream_, {.sum = out, .y = y, .rstd = rstd, .x = x, .residual = *delta, .gain = gain, .eps = layout_.dims.eps});
+        else
+            rmsnorm_forward<T>(stream_, {.y = y, .rstd = rstd, .x = x, .gain = gain, .eps = layout_.dims.eps});
     }
 
-    void final_norm_forward(View<const T> last, std::int64_t tokens) {
-        const auto at = [&](const auto& r) { return arena_.view(r).rows(0, tokens); };
-        add_rmsnorm_forward<T>(stream_, {.sum = at(layout_.final_in), .y = at(layout_.final_norm), .rstd = at(layout_.final_rstd),
-                                         .x = last, .residual = blocks_.back().next_delta.rows(0, tokens),
-                                         .gain = params().view(param(), "final_norm"), .eps = layout_.dims.eps});
+    HeadBuffers<T> head_buffers() const {
+        HeadBuffers<T> b{.chunk = layout_.use.head_chunk, .logits = arena_.view(layout_.logits), .max = arena_.view(layout_.max),
+                         .sum = arena_.view(layout_.sum), .target = arena_.view(layout_.target), .common = {}, .dlogits = {},
+                         .whole_norm = {}, .whole_dnorm = {}};
+        if (layout_.common.index >= 0) b.common = arena_.view(layout_.common);
+        if (layout_.dlogits.index >= 0) b.dlogits = arena_.view(layout_.dlogits);
+        if (layout_.whole_norm.index >= 0) b.whole_norm = arena_.view(layout_.whole_norm);
+        if (layout_.whole_dnorm.index >= 0) b.whole_dnorm = arena_.view(layout_.whole_dnorm);
+        return b;
     }
 
-    // Losses per token; with `dh` also the gradients of the head and, in dh, that of the residual stream.
-    void head_and_loss(const Batch& batch, View<const T> last, std::optional<View<T>> dh) {
-        const std::int64_t tokens = batch.ids.dim(0);
-        final_norm_forward(last, tokens);
-        const View<T> norm = arena_.view(layout_.final_norm).rows(0, tokens);
-        const View<float> loss = arena_.view(layout_.loss);
-        for (std::int64_t begin = 0; begin < tokens; begin += layout_.use.head_chunk) {
-            const std::int64_t n = std::min(layout_.use.head_chunk, tokens - begin);
-            const auto chunk = [&](const auto& r) { return arena_.view(r).rows(0, n); };
-            const View<float> logits = chunk(layout_.logits), max = chunk(layout_.max), sum = chunk(layout_.sum),
-                              target = chunk(layout_.target);
-            const View<const std::int32_t> labels = batch.labels.rows(begin, n);
-            /*1*/ linear_forward<T, float>(stream_, {.y = logits, .x = norm.rows(begin, n), .w = head_weight()});
-            /*2*/ cross_entropy_stats(stream_, {.max = max, .sum = sum, .target = target, .logits = logits, .labels = labels, .vocab_begin = 0});
-            if (!dh) {
-                cross_entropy_loss(stream_, {.loss = loss.rows(begin, n), .labels = labels, .max = max, .sum = sum, .target = target});
-                continue;
-            }
-            const View<T> dlogits = dlogits_chunk(n);
-            /*2*/ cross_entropy_grad<T>(stream_, {.loss = loss.rows(begin, n), .dlogits = dlogits, .logits = logits, .labels = labels,
-                                                  .max = max, .sum = sum, .target = target, .vocab_begin = 0, .z_loss = z_loss_});
-            /*1*/ linear_dgrad<T>(stream_, {.dx = arena_.view(layout_.dfinal).rows(begin, n), .dy = dlogits, .w = head_weight()});
-                  linear_wgrad<T>(stream_, {.dw = params().view(grads(), config_.tied ? "embed" : "head"), .dy = dlogits, .x = norm.rows(begin, n),
-                                            .accumulate = !first_micro_batch_ || begin > 0});
-        }
-        if (dh)
-            rmsnorm_backward<T>(stream_, {.dx = *dh, .dgain = params().view(grads(), "final_norm"),
-                                          .scratch = arena_.view(layout_.head_norm_scratch),
-                                          .dy = arena_.view(layout_.dfinal).rows(0, tokens),
-                                          .x = arena_.view(layout_.final_in).rows(0, tokens),
-                                          .gain = params().view(param(), "final_norm"),
-                                          .rstd = arena_.view(layout_.final_rstd).rows(0, tokens)});
-    }
-
-    View<T> dlogits_chunk(std::int64_t n) const {
-        if constexpr (std::is_same_v<T, float>) return arena_.view(layout_.logits).rows(0, n);
-        else return arena_.view(layout_.dlogits).rows(0, n);
+    // Losses per token, gradients of the head and, in dh, that of the residual stream.
+    void head_backward(int slot, View<T> dh, bool accumulate) {
+        const Slot& at = slots_[static_cast<std::size_t>(slot)];
+        const View<T> dnorm = arena_.view(layout_.dfinal).rows(0, at.rows);
+        /*2*/ head_loss<T>(stream_, tp_, head_buffers(),
+                           {.loss = arena_.view(layout_.loss).rows(0, at.tokens), .dnorm = dnorm,
+                            .dw = params().view(grads(), config_.tied ? "embed" : "head"), .accumulate = accumulate,
+                            .norm = slot_view(slot, &SlotLayout<T>::final_norm), .w = head_weight(), .labels = labels(at),
+                            .vocab_begin = layout_.shard.vocab.begin, .z_loss = z_loss_});
+        /*1*/ rmsnorm_backward<T>(stream_, {.dx = dh, .dgain = params().view(grads(), "final_norm"),
+                                            .scratch = arena_.view(layout_.head_norm_scratch), .dy = dnorm,
+                                            .x = slot_view(slot, &SlotLayout<T>::out), .gain = params().view(param(), "final_norm"),
+                                            .rstd = arena_.view(layout_.slots[static_cast<std::size_t>(slot)].final_rstd).rows(0, at.rows)});
     }
 
     double total_loss(std::int64_t tokens) {
@@ -251,35 +411,68 @@ private:
 
     const ModelSection config_;
     Stream& stream_;  // the run's; it outlives its model
+    const Ranks ranks_;
     const float z_loss_;
     MemoryPlan plan_;
     ModelLayout<T> layout_;
     Arena arena_;
+    TensorParallel tp_;
+    ContextSlices slices_;
     std::vector<Block> blocks_;
-    bool first_micro_batch_ = false;  // of a step, since zero_grads
+    std::vector<std::size_t> chunk_begin_;   // first block of each chunk, and one past the last
+    std::vector<Slot> slots_;
+    std::vector<char> started_;              // per chunk: a micro-batch of this step has been through its backward
+    Span embed_params_, head_params_;
+    std::optional<Gradients> gradients_;     // in training
 };
+
+// A model that is the only rank, with groups of its own, which must be there before it.
+struct OwnRanks {
+    SoloRanks solo;
+};
+template <class T> class OnlyModel final : private OwnRanks, public LlamaModel<T> {
+public:
+    OnlyModel(const Config& config, Stream& stream, const ModelUse& use) : LlamaModel<T>(config, stream, use, solo.ranks()) {}
+};
+
+bool is_float(const Config& config) {
+    if (config.model.dtype != "f32" && config.model.dtype != "bf16")
+        fail_usage("--model.dtype is \"" + config.model.dtype + "\"; it can be bf16 or f32");
+    return config.model.dtype == "f32";
+}
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use) {
-    if (config.model.dtype == "f32") return std::make_unique<LlamaModel<float>>(config, stream, use);
-    if (config.model.dtype == "bf16") return std::make_unique<LlamaModel<bf16>>(config, stream, use);
-    fail_usage("--model.dtype is \"" + config.model.dtype + "\"; it can be bf16 or f32");
+std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use, const Ranks& ranks) {
+    if (is_float(config)) return std::make_unique<LlamaModel<float>>(config, stream, use, ranks);
+    return std::make_unique<LlamaModel<bf16>>(config, stream, use, ranks);
 }
 
-MemoryPlan plan_model(const Config& config, const ModelUse& use) {
+std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use) {
+    if (is_float(config)) return std::make_unique<OnlyModel<float>>(config, stream, use);
+    return std::make_unique<OnlyModel<bf16>>(config, stream, use);
+}
+
+MemoryPlan plan_model(const Config& config, const ModelUse& use, const RankPlace& place) {
     MemoryPlan plan;
-    if (config.model.dtype == "f32") ModelLayout<float>(plan, config.model, use);
-    else ModelLayout<bf16>(plan, config.model, use);
+    const Shard shard = shard_of(config, place);
+    if (config.model.dtype == "f32") ModelLayout<float>(plan, config.model, use, shard);
+    else ModelLayout<bf16>(plan, config.model, use, shard);
     plan.assign();
     return plan;
 }
 
-ModelUse training_use(const Config& config) {
-    const std::int64_t tokens = config.train.micro_batch * config.data.seq_len;
-    return {.tokens = tokens, .positions = config.data.seq_len,
-            .head_chunk = head_chunk(config.memory.head_chunk, tokens, config.model.vocab),
-            .recompute = recompute_policy(config.memory.recompute), .training = true};
+ModelUse training_use(const Config& config, const RankPlace& place) {
+    const std::int64_t rows = compute_batch(config), tokens = rows * config.data.seq_len / config.parallel.cp;
+    const std::int64_t replicas = std::max<std::int64_t>(1, config.parallel.dp);
+    const PipelineShape shape = pipeline_shape(config.parallel, config.train.global_batch / (rows * replicas));
+    const PipelineTable table = pipeline_table(schedule_of(config.parallel), shape, static_cast<int>(place.pp));
+    const std::int64_t vocab = vocab_range(config.model.vocab, config.parallel.vocab_multiple, config.parallel.tp, 0).size();
+    return {.tokens = tokens, .positions = config.data.seq_len, .head_chunk = head_chunk(config.memory.head_chunk, tokens, vocab),
+            .recompute = recompute_policy(config.memory.recompute), .training = true, .exact = config.numerics.grad_sum == "exact",
+            .slots = peak_in_flight(table),
+            .bucket = config.parallel.pp > 1 && place.pp > 0 ? 0 : config.parallel.bucket > 0
+                          ? config.parallel.bucket : default_bucket_size(replicas * config.parallel.cp)};
 }
 
 }  // namespace keel

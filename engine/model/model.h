@@ -13,6 +13,8 @@
 #include "engine/model/block.h"
 #include "engine/model/layout.h"
 #include "engine/model/params.h"
+#include "engine/parallel/gradients.h"
+#include "engine/parallel/ranks.h"
 #include "kernels/base/stream.h"
 
 namespace keel {
@@ -29,6 +31,7 @@ public:
     virtual ~Model() = default;
 
     virtual const ParamTable& params() const = 0;
+    virtual const Shard& shard() const = 0;
     virtual Dtype dtype() const = 0;
     virtual const MemoryPlan& plan() const = 0;
     virtual std::int64_t arena_bytes() const = 0;  // what was really allocated
@@ -39,33 +42,62 @@ public:
     // Begins a step: the next micro-batch starts the gradients anew. (Matrices are then written instead of added to, so
     // only what is summed otherwise is cleared here.)
     virtual void zero_grads() = 0;
-    // Forward and backward of one micro-batch: gradients of the summed loss accumulate. Returns the summed loss, with
-    // its z term if there is one.
-    virtual double train_micro_batch(const Batch& batch) = 0;
-    // Forward only. Returns the summed loss without the z term; token_loss() has the parts until the next call.
-    virtual double evaluate(const Batch& batch) = 0;
+
+    // One micro-batch through the part of the model that this rank holds. `slot` is where it is kept between its forward and
+    // its backward (engine/parallel/pipeline.h); there is one, unless a pipeline has more under way.
+    virtual void load(int slot, const Batch& batch) = 0;  // with one stage the batch must stay until its backward
+    virtual void forward(int chunk, int slot) = 0;
+    // Gradients of the summed loss accumulate. Returns the summed loss, with its z term if there is one, where this chunk has
+    // the head; else 0. `last`: of this step, so that gradients are final and may be reduced.
+    virtual double backward(int chunk, int slot, bool last) = 0;
+    // After forward of the last chunk: the summed loss without the z term; token_loss() has the parts until the next call.
+    virtual double loss(int slot) = 0;
     virtual View<const float> token_loss() const = 0;
+
+    // What passes between stages, as bytes. Forward reads `input` and writes `output`; backward turns what lies in `gradient`,
+    // that of the output, into that of the input.
+    struct Ports {
+        View<std::byte> input, output, gradient;
+    };
+    virtual Ports ports(int chunk, int slot) = 0;
+
+    // All of the model on one rank, all at once.
+    double train_micro_batch(const Batch& batch) {
+        load(0, batch), forward(0, 0);
+        return backward(0, 0, false);
+    }
+    double evaluate(const Batch& batch) {
+        load(0, batch), forward(0, 0);
+        return loss(0);
+    }
     // Forward only: every position's logits, [tokens, vocab]. For tests and tools; training never holds them whole.
     virtual void logits(const Batch& batch, View<float> out) = 0;
 
-    virtual double grad_norm() = 0;  // of the summed loss; not finite if any gradient is not
+    // Gradients of all micro-batches and all ranks come together (engine/parallel/gradients.h).
+    virtual void reduce_grads() = 0;
+    virtual double grad_norm() = 0;  // of the summed loss, after reduce_grads; not finite if any gradient is not
     virtual void update(const Update& update) = 0;
+    virtual Gradients& gradients() = 0;
 
-    // Flat state, at the offsets of params(). For float parameters master() is the parameters.
+    // What is updated here: parameters().owned says which element of which parameter lies where. With one replica all of it,
+    // at the offsets of params(). For float parameters master() is the parameters.
     virtual View<float> grads() = 0;
     virtual View<float> master() = 0;
     virtual View<float> first_moment() = 0;
     virtual View<float> second_moment() = 0;
     virtual std::byte* param_data() = 0;  // elements of dtype()
-    virtual void params_from_master() = 0;  // rounds master into the parameters, after a load
+    virtual void share_params() = 0;        // after a load: parameters that this rank owns go to the other replicas
     virtual void master_from_params() = 0;
 };
 
-// The reservations and the arena for them, and a model on top. Throws before allocating if it cannot fit.
+// The reservations and the arena for them, and a model on top. Throws before allocating if it cannot fit. `ranks` and the
+// groups behind it must outlive the model; without them it is the only rank.
+std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use, const Ranks& ranks);
 std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use);
 
-// The same plan without memory, for `keel estimate`.
-MemoryPlan plan_model(const Config& config, const ModelUse& use);
-ModelUse training_use(const Config& config);
+// The same plan without memory, for `keel estimate`, as the rank at `place` makes it.
+MemoryPlan plan_model(const Config& config, const ModelUse& use, const RankPlace& place = {});
+// What training needs on the pipeline stage of `place`.
+ModelUse training_use(const Config& config, const RankPlace& place = {});
 
 }  // namespace keel

@@ -32,7 +32,7 @@ TEST(Step, AllocatesNothingOnAnyThread) {
             config.run.dir = (dir.path() / (std::string(dtype) + policy)).string();
             config.run.threads = 2;
             keel::Run run(config);
-            Watch watch(run.group);
+            Watch watch(run.ranks.world);
             run.observe->start(run.progress);
             const auto step = [&] {
                 const StepPlan plan = run.schedule.at(run.progress);

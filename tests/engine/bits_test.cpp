@@ -33,6 +33,7 @@ Outcome train(const Config& config, int threads, int steps = 4) {
             out.losses.push_back(model->train_micro_batch(batch.batch()));
             count += static_cast<double>(batch.loss_tokens);
         }
+        model->reduce_grads();
         out.norms.push_back(model->grad_norm() / count);
         model->update({.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
                        .grad_scale = static_cast<float>(1 / count), .step = step});
@@ -101,6 +102,7 @@ TEST_P(Bits, OfAShortMicroBatchIgnoreWhatLiesBehindIt) {
     const auto small = make_model(one, stream, training_use(one));
     large->init(1), small->init(1);
     const test::TinyBatch full(config, 2, 5), half(config, 1, 6);
+    large->zero_grads(), small->zero_grads();
     large->train_micro_batch(full.batch());
     large->zero_grads();
     EXPECT_EQ(large->train_micro_batch(half.batch()), small->train_micro_batch(half.batch()));
@@ -115,7 +117,9 @@ TEST_P(Bits, OfGradientsAreZeroWithoutTargets) {
     model->init(1);
     test::TinyBatch batch(config, 1, 3);
     for (auto& label : batch.labels) label = -1;
+    model->zero_grads();
     EXPECT_EQ(model->train_micro_batch(batch.batch()), 0.0);
+    model->reduce_grads();
     EXPECT_EQ(model->grad_norm(), 0.0);
 }
 

@@ -37,7 +37,9 @@ KeelModel::KeelModel(const ModelSection& section, const std::string& dtype, cons
         for (std::int64_t i = 0; i < param.size(); ++i)
             model_->master()[param.offset + i] = static_cast<float>(values[static_cast<std::size_t>(i)]);
     }
-    model_->params_from_master();
+    if (model_->dtype() == Dtype::bf16)
+        for (std::int64_t i = 0; i < model_->params().flat_size; ++i)
+            reinterpret_cast<bf16*>(model_->param_data())[i] = static_cast<bf16>(model_->master()[i]);
 }
 
 Weights KeelModel::read(View<float> flat, double scale) {
@@ -57,6 +59,7 @@ Pass KeelModel::pass(const Rows& rows) {
     out.loss = model_->train_micro_batch(rows.batch());
     for (std::int64_t t = 0; t < rows.tokens(); ++t)
         out.token_loss.push_back(static_cast<double>(model_->token_loss()[t]));
+    model_->reduce_grads();
     out.grads = read(model_->grads(), 1 / static_cast<double>(rows.loss_tokens));
     return out;
 }
@@ -68,6 +71,7 @@ Curve KeelModel::train(const ModelGolden& golden) {
         const double tokens = static_cast<double>(rows.loss_tokens);
         model_->zero_grads();
         out.loss.push_back(model_->train_micro_batch(rows.batch()) / tokens);
+        model_->reduce_grads();
         out.grad_norm.push_back(model_->grad_norm() / tokens);
         model_->update({.lr = static_cast<float>(ModelGolden::lr),
                         .beta1 = static_cast<float>(ModelGolden::beta1),

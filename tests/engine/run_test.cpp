@@ -246,7 +246,7 @@ TEST_F(RunTest, StartsFromTheWeightsOfAModelFolder) {
         keel::Run run(config("origin"));
         ModelShape shape = model_shape(run.config.model);
         shape.other_keys = "{\"made_by\": \"a test\"}";
-        save_model_folder(folder, shape, state_tensors(*run.model, false), {.tokenizer_from = {}, .dtype = Dtype::f32});
+        save_model_folder(folder, shape, param_tensors(*run.model), {.tokenizer_from = {}, .dtype = Dtype::f32});
         weights.assign(run.model->master().data(), run.model->master().data() + run.model->master().size());
     }
     Config c = config("started");

@@ -1,0 +1,90 @@
+#include "engine/parallel/executor.h"
+
+#include <algorithm>
+
+#include "engine/schedule.h"
+
+namespace keel {
+namespace {
+
+// Between two stages, messages of one kind and chunk arrive in the order of micro-batches, in every schedule.
+int channel(PipelineAction::Kind kind, int receiving_chunk) { return 2 * receiving_chunk + (kind == PipelineAction::backward ? 1 : 0); }
+
+}  // namespace
+
+Executor::Executor(const Config& config, Stream& stream, const Ranks& ranks, Model& model)
+    : config_(config), stream_(stream), ranks_(ranks), model_(model) {
+    const std::int64_t unit = compute_batch(config) * std::max<std::int64_t>(1, config.parallel.dp);
+    for (const std::int64_t samples : BatchRamp(config.train).levels()) (void)schedule(samples / unit);
+    int slots = 1;
+    for (const auto& [m, s] : schedules_) slots = std::max(slots, s.slots.slots);
+    outputs_.resize(static_cast<std::size_t>(slots)), gradients_.resize(static_cast<std::size_t>(slots));
+}
+
+const Executor::Schedule& Executor::schedule(std::int64_t micro_batches) {
+    const auto at = schedules_.find(micro_batches);
+    if (at != schedules_.end()) return at->second;
+    Schedule s{.shape = pipeline_shape(config_.parallel, micro_batches), .table = {}, .slots = {}};
+    s.table = pipeline_table(schedule_of(config_.parallel), s.shape, ranks_.pp.rank());
+    s.slots = pipeline_slots(s.table, s.shape);
+    return schedules_.emplace(micro_batches, std::move(s)).first->second;
+}
+
+void Executor::forward(const PipelineShape& shape, int chunk, int slot) {
+    const StagePlace here{ranks_.pp.rank(), chunk};
+    Ticket& sent = outputs_[static_cast<std::size_t>(slot)];
+    ranks_.pp.wait(stream_, sent);
+    if (const auto from = previous_stage(shape, here))
+        ranks_.pp.receive(stream_, model_.ports(chunk, slot).input, from->rank, channel(PipelineAction::forward, chunk));
+    model_.forward(chunk, slot);
+    if (const auto to = next_stage(shape, here))
+        sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).output, to->rank, channel(PipelineAction::forward, to->chunk));
+}
+
+double Executor::backward(const PipelineShape& shape, int chunk, int slot, bool last) {
+    const StagePlace here{ranks_.pp.rank(), chunk};
+    Ticket& sent = gradients_[static_cast<std::size_t>(slot)];
+    ranks_.pp.wait(stream_, sent);
+    if (const auto from = next_stage(shape, here))
+        ranks_.pp.receive(stream_, model_.ports(chunk, slot).gradient, from->rank, channel(PipelineAction::backward, chunk));
+    const double loss = model_.backward(chunk, slot, last);
+    if (const auto to = previous_stage(shape, here))
+        sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).gradient, to->rank, channel(PipelineAction::backward, to->chunk));
+    return loss;
+}
+
+void Executor::settle() {
+    for (Ticket& t : outputs_) ranks_.pp.wait(stream_, t);
+    for (Ticket& t : gradients_) ranks_.pp.wait(stream_, t);
+}
+
+std::optional<double> Executor::train(std::int64_t micro_batches, const Source& source, const Stop& stop) {
+    const Schedule& s = schedule(micro_batches);
+    double loss = 0;
+    for (const PipelineAction& action : s.table) {
+        const int slot = s.slots.of(action);
+        if (action.kind == PipelineAction::forward) {
+            if (s.shape.stages == 1 && action.micro_batch > 0 && stop && stop()) return std::nullopt;
+            model_.load(slot, source(action.micro_batch));
+            forward(s.shape, action.chunk, slot);
+        } else {
+            loss += backward(s.shape, action.chunk, slot, action.micro_batch == s.shape.micro_batches - 1);
+        }
+    }
+    settle();
+    return loss;
+}
+
+void Executor::evaluate(std::int64_t micro_batches, const Source& source, const std::function<void(std::int64_t, double)>& each) {
+    const PipelineShape shape = pipeline_shape(config_.parallel, 1);
+    const auto slots = static_cast<std::int64_t>(outputs_.size());
+    for (std::int64_t i = 0; i < micro_batches; ++i) {
+        const int slot = static_cast<int>(i % slots);
+        model_.load(slot, source(i));
+        for (int chunk = 0; chunk < shape.chunks; ++chunk) forward(shape, chunk, slot);
+        each(i, model_.loss(slot));
+    }
+    settle();
+}
+
+}  // namespace keel

@@ -1,0 +1,56 @@
+// engine/parallel/executor.h: runs a step's schedule: which micro-batch goes forward or backward through which chunk, and what
+// passes between stages.
+//
+// The table is made by a pure function (pipeline.h) and executed here as it is. A send returns at once; what was sent lies in
+// a slot of its own until the next stage has it, so a rank only ever waits for something that a peer will do without it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/model/model.h"
+#include "engine/parallel/pipeline.h"
+#include "engine/parallel/ranks.h"
+
+namespace keel {
+
+class Executor {
+public:
+    // All must outlive it. Tables for every size of step that `config` will come to are made here, so that steps allocate
+    // nothing.
+    Executor(const Config& config, Stream& stream, const Ranks& ranks, Model& model);
+
+    // Micro-batch i of this replica; the Batch is used before the next is asked for.
+    using Source = std::function<const Batch&(std::int64_t i)>;
+    // Asked between two micro-batches of a single stage; true abandons the step.
+    using Stop = std::function<bool()>;
+
+    // Forward and backward of `micro_batches`; gradients are final afterwards, but not reduced. Returns the summed loss where
+    // the head is, else 0; nullopt if it was abandoned.
+    std::optional<double> train(std::int64_t micro_batches, const Source& source, const Stop& stop);
+    // Forward only. each(i, loss) is told every micro-batch's summed loss where the head is, else 0.
+    void evaluate(std::int64_t micro_batches, const Source& source, const std::function<void(std::int64_t, double)>& each);
+
+private:
+    struct Schedule {
+        PipelineShape shape;
+        PipelineTable table;
+        PipelineSlots slots;
+    };
+    const Schedule& schedule(std::int64_t micro_batches);
+    void forward(const PipelineShape& shape, int chunk, int slot);
+    double backward(const PipelineShape& shape, int chunk, int slot, bool last);
+    void settle();  // everything sent was received
+
+    const Config& config_;
+    Stream& stream_;
+    Ranks ranks_;
+    Model& model_;
+    std::map<std::int64_t, Schedule> schedules_;  // by micro-batches
+    std::vector<Ticket> outputs_, gradients_;     // per slot
+};
+
+}  // namespace keel

@@ -1,0 +1,175 @@
+#include "engine/parallel/gradients.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+
+#include "kernels/convert.h"
+#include "kernels/reduce.h"
+
+namespace keel {
+namespace {
+
+bool is_gain(const Param& p) { return p.held == Held::partial; }
+
+}  // namespace
+
+std::int64_t Gradients::gain_elements(const ParamTable& params) {
+    std::int64_t n = 0;
+    for (const Param& p : params.specs) n += is_gain(p) ? p.size() : 0;
+    return n;
+}
+
+Gradients::Gradients(Stream& stream, const Ranks& ranks, const ModelSection& model, const Shard& shard, const ParamTable& params,
+                     const Buffers& buffers)
+    : stream_(stream), ranks_(ranks), params_(params), b_(buffers), tied_across_stages_(model.tied && shard.stages > 1),
+      missing_(params.buckets.buckets.size()), is_ready_(params.specs.size()), reducing_(missing_.size()),
+      fetching_(missing_.size()), reduced_(missing_.size()) {
+    const ParamTable whole(model);
+    std::map<std::string, int> index;
+    for (const Param& p : whole.specs) index.emplace(p.name, static_cast<int>(index.size()));
+    for (const Param& p : params.specs) whole_index_.push_back(index.at(p.name));
+    if (b_.squares.size() != static_cast<std::int64_t>(whole.specs.size()))
+        fail("gradients: ", b_.squares.size(), " sums of squares for ", whole.specs.size(), " parameters");
+}
+
+void Gradients::overlap(bool on) {
+    overlap_ = on && ranks_.replicas.size() > 1;
+    if (overlap_ && !worker_) worker_ = std::make_unique<Worker>(2 * static_cast<int>(missing_.size()) + 2);
+}
+
+void Gradients::begin() {
+    for (std::size_t b = 0; b < missing_.size(); ++b) missing_[b] = params_.buckets.buckets[b].params;
+    std::ranges::fill(is_ready_, 0);
+    std::ranges::fill(reducing_, 0);
+    std::ranges::fill(reduced_, 0);
+}
+
+void Gradients::ready(int first, int last) {
+    for (int i = first; i < last; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const Param& p = params_.specs[at];
+        if (is_ready_[at]++) fail("gradients: " + p.name + " is ready twice in one step");
+        if (b_.lookup && p.name == "embed") {
+            const View<float> grad = b_.grad.rows(p.offset, p.size());
+            add<float>(stream_, {.y = grad, .a = grad, .b = b_.lookup->reshape({p.size()})});
+        }
+        const int bucket = params_.buckets.bucket_of[at];
+        if (--missing_[static_cast<std::size_t>(bucket)] > 0) continue;
+        // The other stage's half of a tied embedding may be far from done: it is fetched when all is.
+        if (tied_across_stages_ && p.name == "embed") continue;
+        sum_gains(bucket);
+        if (!overlap_) continue;
+        reducing_[static_cast<std::size_t>(bucket)] = worker_->post(
+            [](void* self, int b, Stream& s) {
+                auto& g = *static_cast<Gradients*>(self);
+                g.reduce(b, g.ranks_.beside, s);
+            },
+            this, bucket);
+        reduced_[static_cast<std::size_t>(bucket)] = 1;
+    }
+}
+
+// The gains of one bucket, summed over the tensor-parallel ranks in one message.
+void Gradients::sum_gains(int bucket) {
+    std::int64_t n = 0;
+    const auto each = [&](auto&& body) {
+        n = 0;
+        for (std::size_t i = 0; i < params_.specs.size(); ++i) {
+            const Param& p = params_.specs[i];
+            if (!is_gain(p) || params_.buckets.bucket_of[i] != bucket) continue;
+            body(b_.grad.data() + p.offset, b_.gains.data() + n, p.size());
+            n += p.size();
+        }
+    };
+    each([](const float* grad, float* gains, std::int64_t size) { std::copy_n(grad, size, gains); });
+    if (n == 0) return;
+    ranks_.tp.all_reduce(stream_, b_.gains.rows(0, n));
+    each([](float* grad, const float* gains, std::int64_t size) { std::copy_n(gains, size, grad); });
+}
+
+void Gradients::reduce(int bucket, Group& group, Stream& stream) {
+    if (group.size() == 1) return;
+    const Bucket& at = params_.buckets.buckets[static_cast<std::size_t>(bucket)];
+    const View<float> x = b_.grad.rows(at.begin, at.size());
+    const std::int64_t shard = params_.buckets.shard_size(bucket);
+    group.reduce_scatter(stream, x.rows(group.rank() * shard, shard), x);
+}
+
+bool Gradients::all_ready() const { return std::ranges::all_of(missing_, [](int n) { return n == 0; }); }
+
+void Gradients::finish() {
+    for (std::size_t i = 0; i < is_ready_.size(); ++i)
+        if (!is_ready_[i]) fail("gradients: " + params_.specs[i].name + " never became ready in this step");
+    if (tied_across_stages_ && ranks_.embedding.size() > 1) {
+        const Param& p = params_.at("embed");
+        ranks_.embedding.all_reduce(stream_, b_.grad.rows(p.offset, p.size()));
+    }
+    for (int bucket = 0; bucket < static_cast<int>(missing_.size()); ++bucket) {
+        const auto at = static_cast<std::size_t>(bucket);
+        if (reducing_[at]) wait(reducing_[at]);
+    }
+    for (int bucket = 0; bucket < static_cast<int>(missing_.size()); ++bucket)
+        if (!reduced_[static_cast<std::size_t>(bucket)]) reduce(bucket, ranks_.replicas, stream_);
+}
+
+double Gradients::norm() {
+    std::ranges::fill(std::span(b_.squares.data(), static_cast<std::size_t>(b_.squares.size())), 0.0);
+    for (const ShardPiece& piece : params_.owned) {
+        const auto at = static_cast<std::size_t>(piece.param);
+        const Param& p = params_.specs[at];
+        if (p.copy || (p.held != Held::cut && ranks_.tp.rank() != 0)) continue;
+        double square = 0;
+        sum_of_squares(stream_, {.out = View<double>(&square, {1}), .scratch = b_.scratch,
+                                 .x = b_.grad.rows(piece.in_buffer, piece.size)});
+        stream_.synchronize();
+        b_.squares[whole_index_[at]] += square;
+    }
+    ranks_.world.all_reduce(stream_, b_.squares);
+    double total = 0;
+    for (std::int64_t i = 0; i < b_.squares.size(); ++i) total += b_.squares[i];
+    return std::sqrt(total);
+}
+
+void Gradients::fetch(int bucket, Group& group, Stream& stream) {
+    const Bucket& at = params_.buckets.buckets[static_cast<std::size_t>(bucket)];
+    const std::int64_t shard = params_.buckets.shard_size(bucket) * b_.param_bytes;
+    const View<std::byte> x(b_.param + at.begin * b_.param_bytes, {at.size() * b_.param_bytes});
+    group.all_gather(stream, x, View<const std::byte>(x.rows(group.rank() * shard, shard)));
+}
+
+void Gradients::gather() {
+    std::ranges::fill(fetching_, 0);
+    if (ranks_.replicas.size() == 1) return;
+    for (int bucket = static_cast<int>(missing_.size()) - 1; bucket >= 0; --bucket) {  // forward reads the last one first
+        if (!overlap_) {
+            fetch(bucket, ranks_.replicas, stream_);
+            continue;
+        }
+        fetching_[static_cast<std::size_t>(bucket)] = worker_->post(
+            [](void* self, int b, Stream& s) {
+                auto& g = *static_cast<Gradients*>(self);
+                g.fetch(b, g.ranks_.beside, s);
+            },
+            this, bucket);
+    }
+}
+
+void Gradients::need(int first, int last) {
+    if (!worker_) return;
+    for (int i = first; i < last; ++i) {
+        const auto bucket = static_cast<std::size_t>(params_.buckets.bucket_of[static_cast<std::size_t>(i)]);
+        if (fetching_[bucket]) wait(std::exchange(fetching_[bucket], 0));
+    }
+}
+
+void Gradients::need_all() { need(0, static_cast<int>(params_.specs.size())); }
+
+void Gradients::wait(std::int64_t task) {
+    const auto start = std::chrono::steady_clock::now();
+    worker_->wait(task);
+    exposed_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace keel

@@ -1,0 +1,86 @@
+// engine/parallel/gradients.h: what becomes of gradients between backward and update, and of parameters between update and
+// forward.
+//
+// The life of one gradient (docs/parallelism.md): backward accumulates it over the micro-batches of a step; when the last one
+// has added to it, it is ready. A tied embedding is then the sum of its two uses; a gain that every tensor-parallel rank holds
+// is summed over them. Once all gradients of a bucket are ready, the bucket is reduce-scattered over the replicas: each is left
+// with the sums of its own shard, updates that, and the new parameters are gathered back, bucket by bucket, the ones forward
+// reads first in front. Rajbhandari et al. 2020, arXiv:1910.02054 (stage 1).
+//
+// With overlap a thread of its own reduces and gathers while backward and forward go on. It changes no bit: which ranks add
+// what in which order is fixed by the bucket.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/model/params.h"
+#include "engine/overlap/worker.h"
+#include "engine/parallel/ranks.h"
+
+namespace keel {
+
+class Gradients {
+public:
+    struct Buffers {
+        View<float> grad;                     // [flat_size]
+        std::optional<View<float>> lookup;    // [vocab, hidden]  of a tied embedding as an embedding, where grad has it as a head
+        View<float> gains;                    // [gain_elements(params)]
+        View<double> squares;                 // [parameters of the whole model]
+        View<std::byte> scratch;              // reduce_scratch_bytes(flat_size)
+        std::byte* param;                     // [flat_size] of param_bytes each
+        std::int64_t param_bytes;
+    };
+    // Everything must outlive it.
+    Gradients(Stream& stream, const Ranks& ranks, const ModelSection& model, const Shard& shard, const ParamTable& params,
+              const Buffers& buffers);
+
+    // Elements of the gains that are summed over the tensor-parallel ranks.
+    static std::int64_t gain_elements(const ParamTable& params);
+
+    void overlap(bool on);  // from the next step on
+
+    // A new step begins: nothing is ready.
+    void begin();
+    // The gradients of parameters [first, last) of the table will not change any more in this step.
+    void ready(int first, int last);
+    bool all_ready() const;
+    // All are ready: afterwards this rank's pieces (ParamTable::owned) hold the sums over all ranks.
+    void finish();
+
+    // Of all ranks' gradients, each parameter counted once; not finite if any gradient is not. Its bits do not depend on the
+    // pipeline: squares are summed parameter by parameter, then in the order of the whole model.
+    double norm();
+
+    // Parameters were updated where this rank owns them: the others' pieces are fetched.
+    void gather();
+    void need(int first, int last);  // waits until parameters [first, last) are there
+    void need_all();
+
+    // Seconds the communicating thread has worked, and that others have waited for it: what was hidden, and what was not.
+    double hidden_seconds() const { return worker_ ? worker_->busy_seconds() - exposed_seconds_ : 0; }
+    double exposed_seconds() const { return exposed_seconds_; }
+
+private:
+    void reduce(int bucket, Group& group, Stream& stream);
+    void fetch(int bucket, Group& group, Stream& stream);
+    void sum_gains(int bucket);
+    void wait(std::int64_t task);
+
+    Stream& stream_;
+    Ranks ranks_;
+    const ParamTable& params_;
+    Buffers b_;
+    bool tied_across_stages_, overlap_ = false;
+    std::vector<int> whole_index_;                 // of each parameter, in the whole model
+    std::vector<int> missing_;                     // per bucket: gradients that are not ready
+    std::vector<char> is_ready_;                   // per parameter
+    std::vector<std::int64_t> reducing_, fetching_;  // per bucket: the worker's task, 0 where there is none
+    std::vector<char> reduced_;
+    std::unique_ptr<Worker> worker_;
+    double exposed_seconds_ = 0;
+};
+
+}  // namespace keel

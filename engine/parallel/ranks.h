@@ -1,0 +1,33 @@
+// engine/parallel/ranks.h: the groups one rank belongs to. Made once, handed in, owned by whoever made them (a Mesh, or
+// SoloRanks for the only rank there is).
+#pragma once
+
+#include "comm/group.h"
+#include "engine/parallel/layout.h"
+#include "engine/parallel/mesh.h"
+
+namespace keel {
+
+struct Ranks {
+    RankPlace place;
+    Group& world;
+    Group& tp;        // share every matrix
+    Group& cp;        // share every sequence
+    Group& pp;        // share the layers
+    Group& replicas;  // dp x cp: hold the same parameters, share their optimizer state
+    Group& beside;    // the same ranks again, for the thread that communicates while others compute
+    Group& embedding; // first and last stage, where they share a tied embedding; else this rank alone
+};
+
+inline Ranks ranks_of(const Mesh& mesh) {
+    const Coordinates& at = mesh.at();
+    return {{at.tp, at.cp, at.dp, at.pp}, mesh.world(), mesh.tp(), mesh.cp(), mesh.pp(), mesh.dp_cp(), mesh.beside(), mesh.embd()};
+}
+
+// The only rank of a run.
+struct SoloRanks {
+    SoloGroup world{"world"}, tp{"tp"}, cp{"cp"}, pp{"pp"}, replicas{"dp_cp"}, beside{"dp_cp beside"}, embedding{"embd"};
+    Ranks ranks() { return {{}, world, tp, cp, pp, replicas, beside, embedding}; }
+};
+
+}  // namespace keel
