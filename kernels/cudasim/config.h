@@ -38,6 +38,7 @@ struct Config {
     int workers = 1;                // threads of the host that run blocks; 0 takes every processor
     bool shuffle_blocks = false;    // blocks in a seeded order, else by number
     bool early_exit = false;        // threads may leave before others pass a barrier: legal, and often a mistake
+    int patience_ms = 20000;        // a stream that can do nothing for so long is a deadlock
     bool print = false;             // findings go to stderr as they are made, too
 
     std::string text() const;       // "random_lanes nan late immediate seed 3"

@@ -46,9 +46,6 @@ std::vector<std::unique_ptr<Stream>> streams;
 std::uint64_t draws = 0;
 thread_local int device = 0;
 
-// Nobody waits this long for anything that will still come.
-constexpr std::chrono::seconds patience{20};
-
 std::uint64_t draw() {
     std::uint64_t z = (config().seed + 0x632be59bd9b4e019u) * 0x9e3779b97f4a7c15u + ++draws * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 31)) * 0x94d049bb133111ebu;
@@ -100,6 +97,7 @@ bool capturing(const Stream* stream) { return stream && stream->graph; }
 
 bool drain(const std::function<bool()>& until) {
     auto last = std::chrono::steady_clock::now();
+    const std::chrono::milliseconds patience(config().patience_ms);
     while (!until()) {
         if (advance()) {
             last = std::chrono::steady_clock::now();

@@ -57,6 +57,7 @@ SweepResult sweep(const SweepOptions& options, const std::function<void(Outputs&
         Config c = schedule;
         c.early_exit = before.early_exit;
         c.print = before.print;
+        c.patience_ms = before.patience_ms;
         configure(c);
         Outputs outputs;
         std::string thrown;

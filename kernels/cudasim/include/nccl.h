@@ -1,0 +1,5 @@
+#pragma once
+
+#include "kernels/cudasim/nccl.h"
+
+using namespace sim::cuda;
