@@ -1,0 +1,5 @@
+#pragma once
+
+#include "kernels/cudasim/cub.h"
+
+using namespace sim::cuda;
