@@ -113,7 +113,7 @@ public:
     // Returns at once; x must stay as it is until wait(ticket). Messages of one (sender, receiver, channel) arrive in the order
     // sent; 0 ≤ channel < max_channels. Sends n bytes. Memory grows by one small record when more messages than ever before
     // are under way.
-    static constexpr int max_channels = 1 << 12;
+    static constexpr int max_channels = 1 << 14;
     template <class T> [[nodiscard]] Ticket send(Stream& stream, View<T> x, int to, int channel) {
         static_assert(std::is_trivially_copyable_v<T>);
         expect_peer("send: to", to, channel);

@@ -71,7 +71,7 @@ void MpiGroup::make_communicator() {
 void MpiGroup::fail_waiting(const std::string& what, const std::vector<int>& absent) {
     const std::string who = absent.empty() ? std::string() : rank_list(absent);
     if (shared_->aborted)
-        fail_peer(concat(what, ": ", shared_->departure(), who.empty() ? "" : concat(" (still missing: ", who, ")")));
+        fail_peer(concat(what, ": ", shared_->departure(), who.empty() ? "" : concat(" (missing: ", who, ")")));
     fail_peer(concat(what, ": ", who.empty() ? "what was sent was not taken" : concat(who, " did not come"), " within ",
                      shared_->options.deadline_s, " s"));
 }

@@ -25,6 +25,17 @@ MpiClock::duration seconds(double s) {
     return std::chrono::duration_cast<MpiClock::duration>(std::chrono::duration<double>(std::min(s, 1e9)));
 }
 
+// MPI_Abort asks mpirun to end all ranks, and waits to be ended. If the network is cut, mpirun may wait for ever.
+void leave_soon(int code) noexcept {
+    try {
+        std::thread([code] {
+            std::this_thread::sleep_for(std::chrono::seconds(10));
+            std::_Exit(code);
+        }).detach();
+    } catch (...) {  // no thread to be had
+    }
+}
+
 std::string what_of(std::exception_ptr error) noexcept {
     try {
         std::rethrow_exception(error);
@@ -185,6 +196,7 @@ void MpiShared::leave(std::exception_ptr error, const std::function<int(std::exc
     while (!others_done() && MpiClock::now() < until) {
         nap();
     }
+    leave_soon(code);
     MPI_Abort(MPI_COMM_WORLD, code);
     std::_Exit(code);
 }

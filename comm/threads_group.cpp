@@ -82,7 +82,7 @@ std::vector<int> ThreadsGroup::missing() const {
 void ThreadsGroup::fail_waiting(const std::string& what, const std::vector<int>& absent) const {
     const std::string who = absent.empty() ? std::string() : rank_list(absent);
     if (shared_->aborted)
-        fail_peer(concat(what, ": ", shared_->departure(), who.empty() ? "" : concat(" (still missing: ", who, ")")));
+        fail_peer(concat(what, ": ", shared_->departure(), who.empty() ? "" : concat(" (missing: ", who, ")")));
     if (who.empty()) fail_peer(concat(what, ": the other ranks have given up waiting, or this group has failed before"));
     fail_peer(concat(what, ": ", who, " did not come within ", shared_->deadline_s, " s"));
 }

@@ -30,7 +30,7 @@ int complain(std::exception_ptr error, int rank) {
 
 void run_suite(World& world) {
     comm_suite::require(std::string(world.transport()) == "mpi", "transport");
-    comm_suite::require(world.local_size() == world.size() && world.local_rank() == world.rank(), "all ranks are on this machine");
+    comm_suite::require(world.local_rank() < world.local_size() && world.local_size() <= world.size(), "ranks of this machine");
     for (const comm_suite::Case& one : comm_suite::cases()) {
         try {
             one.body(world);
@@ -66,13 +66,13 @@ void send_and_compute(World& world) {
     const auto begin = std::chrono::steady_clock::now();
     if (world.rank() == 0) {
         Ticket ticket = g->send(stream, all, 1, 0);
-        std::this_thread::sleep_for(std::chrono::seconds(2));
+        std::this_thread::sleep_for(std::chrono::seconds(4));
         g->wait(stream, ticket);
     } else {
         g->receive(stream, all, 0, 0);
         comm_suite::require(x.back() == 0, "what was sent");
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        comm_suite::require(seconds < 1, "it took as long as the sender computed: ", seconds);
+        comm_suite::require(seconds < 3, "it took as long as the sender computed: ", seconds);
     }
 }
 

@@ -2,7 +2,7 @@
 // mpi_test.cpp on processes under mpirun.
 #pragma once
 
-#include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -18,10 +18,11 @@ struct Case {
     const char* name;  // the behaviour protected
     void (*body)(World&);
 };
+inline void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 const std::vector<Case>& cases();
 
 // Must end badly, and say so. On each rank the Error that ends it has all the texts of says(rank); the run as a whole ends with
-// `cause`, and within `deadline_s` and a second.
+// `cause` and `code`.
 struct FailureCase {
     const char* name;
     double deadline_s;
@@ -30,6 +31,7 @@ struct FailureCase {
     const char* cause;
     ExitCode code;
 };
+inline void PrintTo(const FailureCase& one, std::ostream* out) { *out << one.name; }
 const std::vector<FailureCase>& failure_cases();
 constexpr int failure_ranks = 4;
 
