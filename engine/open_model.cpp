@@ -13,6 +13,7 @@ namespace {
 
 ModelSource open_checkpoint_source(const CheckpointInfo& info) {
     SavedState state = parse_state(info.state, (info.path / "state.json").string());
+    state.config.parallel = {};  // how it was trained is nothing to whoever reads it now
     ModelSource source{.kind = ModelSource::Kind::checkpoint, .path = info.path, .config = std::move(state.config),
                        .tokenizer = {}, .tokenizer_hash = state.tokenizer_hash, .tokenizer_json = {}, .config_json = {},
                        .description = "checkpoint " + info.path.string()};

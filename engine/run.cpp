@@ -122,6 +122,7 @@ void resume(Run& run, const CheckpointInfo& info) {
     if (!changes.empty()) std::fprintf(stderr, "keel: going on with changed settings:\n%s", changes.c_str());
     load_checkpoint(run.ranks.world, info.path, state_pieces(*run.model, Pieces::to_load));
     run.model->share_params();
+    set_exact_scales(run.config, *run.model, saved.scales);
     run.config_json = read_checkpoint_file(info.path, "config.json").value_or("");
     run.progress = saved.progress;
 }
@@ -221,7 +222,7 @@ void save_checkpoint(Run& run) {
     run.model->gradients().need_all();
     const fs::path path = save_checkpoint(
         run.ranks.world, run.checkpoint_root(), run.progress.steps,
-        state_text(run.progress, run.config, run.data.tokenizer_hash()), state_pieces(*run.model, Pieces::to_save), extra,
+        state_text(run.progress, run.config, run.data.tokenizer_hash(), exact_scales(run.config, *run.model)), state_pieces(*run.model, Pieces::to_save), extra,
         {.keep_last = run.config.ckpt.keep_last, .keep_every = run.config.ckpt.keep_every});
     run.record([&](Observe& observe) {
         observe.record_save(run.progress, path.c_str(), std::chrono::duration<double>(Clock::now() - start).count());

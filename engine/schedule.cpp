@@ -1,5 +1,7 @@
 #include "engine/schedule.h"
 
+#include "engine/parallel/layout.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -118,7 +120,7 @@ Schedule::Schedule(const Config& config)
     : ramp_(config.train),
       optim_(config.optim),
       samples_(config.train.samples),
-      micro_batch_(config.train.micro_batch),
+      micro_batch_(compute_batch(config)),
       decay_samples_(config.optim.decay_samples > 0 ? config.optim.decay_samples : config.train.samples),
       eval_interval_(config.train.eval_interval),
       save_interval_(config.ckpt.interval),

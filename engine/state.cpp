@@ -61,8 +61,28 @@ std::vector<TensorPiece> state_pieces(Model& model, Pieces pieces) {
     return out;
 }
 
-std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash) {
-    const json state = {{"version", 1},
+Scales exact_scales(const Config& config, Model& model) {
+    Scales out;
+    const ExactSums* exact = model.gradients().exact();
+    if (!exact) return out;
+    const ParamTable whole(config.model);
+    for (std::size_t i = 0; i < whole.specs.size(); ++i)
+        if (exact->scales()[i] != ExactSums::unknown) out[whole.specs[i].name] = exact->scales()[i];
+    return out;
+}
+
+void set_exact_scales(const Config& config, Model& model, const Scales& scales) {
+    ExactSums* exact = model.gradients().exact();
+    if (!exact) return;
+    const ParamTable whole(config.model);
+    std::vector<int> all(whole.specs.size(), ExactSums::unknown);
+    for (std::size_t i = 0; i < all.size(); ++i)
+        if (const auto at = scales.find(whole.specs[i].name); at != scales.end()) all[i] = at->second;
+    exact->set_scales(all);
+}
+
+std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash, const Scales& scales) {
+    json state = {{"version", 1},
                         {"progress",
                          {{"samples", progress.samples},
                           {"steps", progress.steps},
@@ -71,6 +91,7 @@ std::string state_text(const Progress& progress, const Config& config, std::uint
                           {"tokens_squared", progress.tokens_squared}}},
                         {"tokenizer_hash", tokenizer_hash},
                         {"config", to_toml(config)}};
+    if (!scales.empty()) state["exact_scales"] = scales;
     return state.dump(2) + "\n";
 }
 
@@ -85,6 +106,7 @@ SavedState parse_state(const std::string& text, const std::string& where) {
                         .skipped = p.at("skipped").get<std::int64_t>(), .tokens = p.at("tokens").get<std::int64_t>(),
                         .tokens_squared = p.at("tokens_squared").get<std::int64_t>()};
         out.tokenizer_hash = state.at("tokenizer_hash").get<std::uint64_t>();
+        if (const auto at = state.find("exact_scales"); at != state.end()) out.scales = at->get<Scales>();
         out.config = from_toml(state.at("config").get<std::string>(), where);
     } catch (const json::exception& e) {
         fail(where + ": not the state of a keel checkpoint (", e.what(), ")");

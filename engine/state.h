@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,19 @@ enum class Pieces : std::uint8_t { to_save, to_load };
 std::vector<TensorPiece> state_pieces(Model& model, Pieces pieces);
 
 // The JSON text kept as state.json: progress, and the resolved configuration as TOML text.
-std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash);
+// `scales`: of exact sums, by parameter (engine/parallel/exact.h); empty without.
+using Scales = std::map<std::string, int>;
+std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash, const Scales& scales = {});
+
+// Those of a model that sums exactly; and put back, where a checkpoint has them.
+Scales exact_scales(const Config& config, Model& model);
+void set_exact_scales(const Config& config, Model& model, const Scales& scales);
 
 struct SavedState {
     Progress progress;
     Config config;
     std::uint64_t tokenizer_hash = 0;
+    Scales scales;
 };
 SavedState parse_state(const std::string& text, const std::string& where);
 

@@ -48,16 +48,30 @@ private:
 
 // Of all ranks, each token and each loss once: the loss where the head is, on every slice of a sequence; counts of whole
 // sequences on the first.
+//
+// Where gradients are summed exactly, so is the loss: of whole sequences, in steps of 2^-24 nats, which a sum over up to 2^35
+// nats holds. One that is not finite makes the sum NaN.
 struct Sums {
+    explicit Sums(const Run& run) : exact(run.config.numerics.grad_sum == "exact") {}
+    bool exact;
     double loss = 0;
-    std::int64_t counts[4] = {};  // targets, tokens, tokens squared, bytes
+    std::int64_t counts[6] = {};  // targets, tokens, tokens squared, bytes; exact loss, losses that are not finite
 
+    void add(double more) {
+        if (!exact) loss += more;
+        else if (std::abs(more) < 1e9) counts[4] += std::llrint(std::ldexp(more, 24));
+        else counts[5] += 1;
+    }
+    void count(const Batches& b) {
+        counts[0] = b.loss_tokens, counts[1] = b.tokens, counts[2] = b.tokens_squared, counts[3] = b.bytes;
+    }
     void reduce(Run& run) {
         const RankPlace& at = run.ranks.place;
-        if (at.tp != 0) loss = 0;
-        if (at.tp != 0 || at.cp != 0 || at.pp != 0) std::ranges::fill(counts, 0);
+        if (at.tp != 0) loss = 0, counts[4] = counts[5] = 0;
+        if (at.tp != 0 || at.cp != 0 || at.pp != 0) std::fill_n(counts, 4, 0);
         run.ranks.world.all_reduce(run.stream, View<double>(&loss, {1}));
-        run.ranks.world.all_reduce(run.stream, View<std::int64_t>(counts, {4}));
+        run.ranks.world.all_reduce(run.stream, View<std::int64_t>(counts, {6}));
+        if (exact) loss = counts[5] > 0 ? std::nan("") : std::ldexp(static_cast<double>(counts[4]), -24);
     }
 };
 
@@ -84,22 +98,27 @@ const char* train(Run& run) {
 std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watch) {
     const Ledger::Scope scope(run.ledger, Phase::step);
     Model& model = *run.model;
-    Batches batches(run, run.loader, plan.first_sample, plan.samples, plan.micro_batch);
     const auto stop = [&] { return watch && watch->asked_to_stop(); };
-    model.zero_grads();
-    const auto loss = run.executor->train(batches.count(), std::ref(batches), std::ref(stop));
-    if (!loss) return std::nullopt;
-    model.reduce_grads();
-    Sums sums{*loss, {batches.loss_tokens, batches.tokens, batches.tokens_squared, 0}};
-    sums.reduce(run);
+    std::optional<Sums> sums;
+    do {  // again only where the scale of exact sums did not fit
+        Batches batches(run, run.loader, plan.first_sample, plan.samples, plan.micro_batch);
+        sums.emplace(run);
+        const auto add = [&](double loss) { sums->add(loss); };
+        model.zero_grads();
+        if (!run.executor->train(batches.count(), std::ref(batches), std::ref(add), std::ref(stop))) return std::nullopt;
+        model.reduce_grads();
+        sums->count(batches);
+    } while (!model.gradients().fits(plan.samples));
+    sums->reduce(run);
     StepResult result;
-    result.loss = {sums.loss, sums.counts[0]};
-    result.tokens = sums.counts[1], result.tokens_squared = sums.counts[2];
+    result.loss = {sums->loss, sums->counts[0]};
+    result.tokens = sums->counts[1], result.tokens_squared = sums->counts[2];
 
     // Gradients are of the summed loss: the division by the number of targets is one scale of the update.
     const double targets = static_cast<double>(result.loss.count);
     result.grad_norm = model.grad_norm() / targets;
     result.applied = run.ranks.world.all(std::isfinite(result.loss.mean()) && std::isfinite(result.grad_norm));
+    if (ExactSums* exact = model.gradients().exact()) exact->advance();
     if (!result.applied) return result;
     const OptimSection& optim = run.config.optim;
     const double clip = optim.clip > 0 ? std::min(1.0, optim.clip / (result.grad_norm + 1e-6)) : 1.0;
@@ -118,10 +137,10 @@ void evaluate(Run& run) {
     const std::int64_t all = run.valid_data->samples_per_epoch(), asked = run.config.train.eval_samples;
     Batches batches(run, *run.valid_loader, 0, asked > 0 ? std::min(asked, all) : all, compute_batch(run.config));
     batches.count_bytes = true;
-    Sums sums;
-    const auto add = [&](std::int64_t, double loss) { sums.loss += loss; };
+    Sums sums(run);
+    const auto add = [&](double loss) { sums.add(loss); };
     run.executor->evaluate(batches.count(), std::ref(batches), std::ref(add));
-    sums.counts[0] = batches.loss_tokens, sums.counts[3] = batches.bytes;
+    sums.count(batches);
     sums.reduce(run);
     const EvalResult result{.loss = {sums.loss, sums.counts[0]}, .bytes = sums.counts[3],
                             .seconds = std::chrono::duration<double>(Clock::now() - start).count()};

@@ -252,7 +252,12 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
     total = plan.reserve<double>("total", {1}, always, Use::temporary);
     if (use.training) {
         gains = plan.reserve<float>("gains of all ranks", {Gradients::gain_elements(params)}, always, Use::communication);
-        squares = plan.reserve<double>("squares", {static_cast<std::int64_t>(ParamTable(model).specs.size())}, always, Use::temporary);
+        const auto whole = static_cast<std::int64_t>(ParamTable(model).specs.size());
+        squares = plan.reserve<double>("squares", {whole}, always, Use::temporary);
+        if (use.exact) {
+            largest = plan.reserve<float>("largest elements", {whole}, always, Use::temporary);
+            limbs = plan.reserve<std::int64_t>("exact squares", {3 * whole}, always, Use::temporary);
+        }
     }
 }
 

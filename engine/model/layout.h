@@ -90,6 +90,8 @@ template <class T> struct ModelLayout {
     Reserved<float> logits, max, common, sum, target, loss;
     Reserved<std::byte> head_norm_scratch, reduce_scratch;
     Reserved<float> gains;                 // those that are summed over the tensor-parallel ranks, side by side
+    Reserved<float> largest;               // with exact sums
+    Reserved<std::int64_t> limbs;
     Reserved<double> total, squares;
 
     bool copies_batch() const { return shard.stages > 1 || shard.cp > 1; }

@@ -54,7 +54,11 @@ public:
             for (int i = range.begin; i < range.end; ++i, ++n) blocks_.push_back(bind_block(n, i, i - range.begin));
         }
         chunk_begin_.push_back(n);
-        started_.resize(layout_.shard.chunks.size());
+        started_.resize(layout_.shard.chunks.size()), chunk_params_.resize(started_.size());
+        for (int i = static_cast<int>(params().specs.size()); i-- > 0;) {  // a chunk's parameters lie side by side
+            Span& span = chunk_params_[static_cast<std::size_t>(params().specs[static_cast<std::size_t>(i)].chunk)];
+            span = {i, std::max(span.last, i + 1)};
+        }
         if (layout_.shard.has_embedding()) embed_params_ = params_named("embed");
         if (layout_.shard.has_head()) head_params_ = {params_named("final_norm").first, static_cast<int>(params().specs.size())};
         if (use.training)
@@ -62,7 +66,7 @@ public:
                                Gradients::Buffers{.grad = grads(), .lookup = lookup(), .gains = arena_.view(layout_.gains),
                                                   .squares = arena_.view(layout_.squares),
                                                   .scratch = arena_.view(layout_.reduce_scratch), .param = param_data(),
-                                                  .param_bytes = size_bytes(dtype())});
+                                                  .param_bytes = size_bytes(dtype()), .exact = exact_buffers()});
     }
 
     const ParamTable& params() const override { return layout_.params; }
@@ -81,10 +85,7 @@ public:
     }
 
     void zero_grads() override {
-        for (const Param& p : params().specs)
-            if (p.shape.size() == 1 || (p.name == "embed" && !p.copy && !lookup())) fill_zero(grads().rows(p.offset, p.size()));
-        if (lookup()) fill_zero(lookup()->reshape({lookup()->size()}));
-        std::ranges::fill(started_, 0);
+        for (int chunk = 0; chunk < static_cast<int>(started_.size()); ++chunk) restart(chunk);
         gradients_->begin();
     }
 
@@ -142,13 +143,18 @@ public:
     double backward(int chunk, int slot, bool last) override {
         const Slot& at = slots_[static_cast<std::size_t>(slot)];
         const LayerRange& range = layout_.shard.chunks[static_cast<std::size_t>(chunk)];
+        const Span all = chunk_params_[static_cast<std::size_t>(chunk)];
+        if (layout_.use.exact) restart(chunk);  // the gradient of one sequence at a time
         const bool accumulate = started_[static_cast<std::size_t>(chunk)];
+        const auto final = [&](Span s) {
+            if (last && !layout_.use.exact) ready(s);
+        };
         const View<T> dh = slot_view(slot, &SlotLayout<T>::dh);
         double loss = 0;
         if (range.head) {
             head_backward(slot, dh, accumulate);
             loss = total_loss(at.tokens);
-            if (last) ready(head_params_);
+            final(head_params_);
         }
         for (std::size_t i = chunk_begin_[static_cast<std::size_t>(chunk) + 1]; i-- > chunk_begin_[static_cast<std::size_t>(chunk)];) {
             const Block& b = blocks_[i];
@@ -161,13 +167,17 @@ public:
             grads_of_block.accumulate = accumulate;
             block_backward<T>(stream_, layout_.dims, block_ranks(at), b.params, grads_of_block, saved, narrow(t.temp, at.rows, at.tokens),
                               meet, sequence(at), dh);
-            if (last) ready(b.specs);
+            final(b.specs);
         }
         if (range.embedding) {
             embed_backward(at, dh);
-            if (last) ready(embed_params_);
+            final(embed_params_);
         }
         started_[static_cast<std::size_t>(chunk)] = 1;
+        if (layout_.use.exact) {
+            gradients_->add_sequence(all.first, all.last);
+            if (last) ready(all);
+        }
         return loss;
     }
 
@@ -331,6 +341,20 @@ private:
     template <class E> static View<E> flat(View<E> x) { return x.reshape({x.size()}); }
 
     BlockRanks block_ranks(const Slot& at) const { return {tp_, {ranks_.cp, slices_, at.batch_rows}}; }
+    std::optional<ExactSums::Buffers> exact_buffers() const {
+        if (!layout_.use.exact) return std::nullopt;
+        return ExactSums::Buffers{arena_.view(layout_.exact), arena_.view(layout_.largest), arena_.view(layout_.limbs)};
+    }
+    // The next micro-batch starts the gradients of a chunk anew: matrices are written then, the rest is added to zero.
+    void restart(int chunk) {
+        const Span span = chunk_params_[static_cast<std::size_t>(chunk)];
+        for (int i = span.first; i < span.last; ++i) {
+            const Param& p = params().specs[static_cast<std::size_t>(i)];
+            if (p.shape.size() == 1 || (p.name == "embed" && !p.copy && !lookup())) fill_zero(grads().rows(p.offset, p.size()));
+            if (p.name == "embed" && lookup()) fill_zero(lookup()->reshape({lookup()->size()}));
+        }
+        started_[static_cast<std::size_t>(chunk)] = 0;
+    }
     Sequence sequence(const Slot& at) const {
         return {.positions = View<const std::int32_t>(at.positions, {at.tokens}), .lo = View<const std::int32_t>(at.lo, {at.tokens}),
                 .rope = arena_.view(layout_.rope)};
@@ -422,6 +446,7 @@ private:
     std::vector<std::size_t> chunk_begin_;   // first block of each chunk, and one past the last
     std::vector<Slot> slots_;
     std::vector<char> started_;              // per chunk: a micro-batch of this step has been through its backward
+    std::vector<Span> chunk_params_;
     Span embed_params_, head_params_;
     std::optional<Gradients> gradients_;     // in training
 };

@@ -58,31 +58,31 @@ void Executor::settle() {
     for (Ticket& t : gradients_) ranks_.pp.wait(stream_, t);
 }
 
-std::optional<double> Executor::train(std::int64_t micro_batches, const Source& source, const Stop& stop) {
+bool Executor::train(std::int64_t micro_batches, const Source& source, const Each& each, const Stop& stop) {
     const Schedule& s = schedule(micro_batches);
-    double loss = 0;
     for (const PipelineAction& action : s.table) {
         const int slot = s.slots.of(action);
         if (action.kind == PipelineAction::forward) {
-            if (s.shape.stages == 1 && action.micro_batch > 0 && stop && stop()) return std::nullopt;
+            if (s.shape.stages == 1 && action.micro_batch > 0 && stop && stop()) return false;
             model_.load(slot, source(action.micro_batch));
             forward(s.shape, action.chunk, slot);
         } else {
-            loss += backward(s.shape, action.chunk, slot, action.micro_batch == s.shape.micro_batches - 1);
+            const double loss = backward(s.shape, action.chunk, slot, action.micro_batch == s.shape.micro_batches - 1);
+            if (action.chunk == s.shape.chunks - 1) each(loss);
         }
     }
     settle();
-    return loss;
+    return true;
 }
 
-void Executor::evaluate(std::int64_t micro_batches, const Source& source, const std::function<void(std::int64_t, double)>& each) {
+void Executor::evaluate(std::int64_t micro_batches, const Source& source, const Each& each) {
     const PipelineShape shape = pipeline_shape(config_.parallel, 1);
     const auto slots = static_cast<std::int64_t>(outputs_.size());
     for (std::int64_t i = 0; i < micro_batches; ++i) {
         const int slot = static_cast<int>(i % slots);
         model_.load(slot, source(i));
         for (int chunk = 0; chunk < shape.chunks; ++chunk) forward(shape, chunk, slot);
-        each(i, model_.loss(slot));
+        each(model_.loss(slot));
     }
     settle();
 }

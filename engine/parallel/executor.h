@@ -28,11 +28,11 @@ public:
     // Asked between two micro-batches of a single stage; true abandons the step.
     using Stop = std::function<bool()>;
 
-    // Forward and backward of `micro_batches`; gradients are final afterwards, but not reduced. Returns the summed loss where
-    // the head is, else 0; nullopt if it was abandoned.
-    std::optional<double> train(std::int64_t micro_batches, const Source& source, const Stop& stop);
-    // Forward only. each(i, loss) is told every micro-batch's summed loss where the head is, else 0.
-    void evaluate(std::int64_t micro_batches, const Source& source, const std::function<void(std::int64_t, double)>& each);
+    // Told every micro-batch's summed loss where the head is, else 0.
+    using Each = std::function<void(double loss)>;
+    // Forward and backward of `micro_batches`; gradients are final afterwards, but not reduced. False if it was abandoned.
+    bool train(std::int64_t micro_batches, const Source& source, const Each& each, const Stop& stop);
+    void evaluate(std::int64_t micro_batches, const Source& source, const Each& each);  // forward only
 
 private:
     struct Schedule {

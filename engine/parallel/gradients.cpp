@@ -23,7 +23,7 @@ std::int64_t Gradients::gain_elements(const ParamTable& params) {
 
 Gradients::Gradients(Stream& stream, const Ranks& ranks, const ModelSection& model, const Shard& shard, const ParamTable& params,
                      const Buffers& buffers)
-    : stream_(stream), ranks_(ranks), params_(params), b_(buffers), tied_across_stages_(model.tied && shard.stages > 1),
+    : stream_(stream), ranks_(ranks), params_(params), b_(buffers), tied_(model.tied), tied_across_stages_(model.tied && shard.stages > 1),
       missing_(params.buckets.buckets.size()), is_ready_(params.specs.size()), reducing_(missing_.size()),
       fetching_(missing_.size()), reduced_(missing_.size()) {
     const ParamTable whole(model);
@@ -32,6 +32,7 @@ Gradients::Gradients(Stream& stream, const Ranks& ranks, const ModelSection& mod
     for (const Param& p : params.specs) whole_index_.push_back(index.at(p.name));
     if (b_.squares.size() != static_cast<std::int64_t>(whole.specs.size()))
         fail("gradients: ", b_.squares.size(), " sums of squares for ", whole.specs.size(), " parameters");
+    if (b_.exact) exact_.emplace(stream_, params_, whole_index_, *b_.exact);
 }
 
 void Gradients::overlap(bool on) {
@@ -44,6 +45,7 @@ void Gradients::begin() {
     std::ranges::fill(is_ready_, 0);
     std::ranges::fill(reducing_, 0);
     std::ranges::fill(reduced_, 0);
+    if (exact_) exact_->begin();
 }
 
 void Gradients::ready(int first, int last) {
@@ -51,7 +53,7 @@ void Gradients::ready(int first, int last) {
         const auto at = static_cast<std::size_t>(i);
         const Param& p = params_.specs[at];
         if (is_ready_[at]++) fail("gradients: " + p.name + " is ready twice in one step");
-        if (b_.lookup && p.name == "embed") {
+        if (b_.lookup && p.name == "embed" && !exact_) {
             const View<float> grad = b_.grad.rows(p.offset, p.size());
             add<float>(stream_, {.y = grad, .a = grad, .b = b_.lookup->reshape({p.size()})});
         }
@@ -71,8 +73,23 @@ void Gradients::ready(int first, int last) {
     }
 }
 
-// The gains of one bucket, summed over the tensor-parallel ranks in one message.
+void Gradients::add_sequence(int first, int last) {
+    for (int i = first; i < last; ++i) {
+        const Param& p = params_.specs[static_cast<std::size_t>(i)];
+        exact_->add(i, b_.grad.rows(p.offset, p.size()));
+        if (b_.lookup && p.name == "embed") exact_->add(i, b_.lookup->reshape({p.size()}));
+    }
+}
+
+// The gains of one bucket, summed over the tensor-parallel ranks: floats in one message, integers where they lie.
 void Gradients::sum_gains(int bucket) {
+    if (ranks_.tp.size() == 1) return;
+    if (exact_) {
+        for (std::size_t i = 0; i < params_.specs.size(); ++i)
+            if (const Param& p = params_.specs[i]; is_gain(p) && params_.buckets.bucket_of[i] == bucket)
+                ranks_.tp.all_reduce(stream_, exact_->sums().rows(p.offset, p.size()));
+        return;
+    }
     std::int64_t n = 0;
     const auto each = [&](auto&& body) {
         n = 0;
@@ -92,9 +109,13 @@ void Gradients::sum_gains(int bucket) {
 void Gradients::reduce(int bucket, Group& group, Stream& stream) {
     if (group.size() == 1) return;
     const Bucket& at = params_.buckets.buckets[static_cast<std::size_t>(bucket)];
-    const View<float> x = b_.grad.rows(at.begin, at.size());
     const std::int64_t shard = params_.buckets.shard_size(bucket);
-    group.reduce_scatter(stream, x.rows(group.rank() * shard, shard), x);
+    const auto sum = [&](auto flat) {
+        const auto x = flat.rows(at.begin, at.size());
+        group.reduce_scatter(stream, x.rows(group.rank() * shard, shard), x);
+    };
+    if (exact_) sum(exact_->sums());
+    else sum(b_.grad);
 }
 
 bool Gradients::all_ready() const { return std::ranges::all_of(missing_, [](int n) { return n == 0; }); }
@@ -104,7 +125,8 @@ void Gradients::finish() {
         if (!is_ready_[i]) fail("gradients: " + params_.specs[i].name + " never became ready in this step");
     if (tied_across_stages_ && ranks_.embedding.size() > 1) {
         const Param& p = params_.at("embed");
-        ranks_.embedding.all_reduce(stream_, b_.grad.rows(p.offset, p.size()));
+        if (exact_) ranks_.embedding.all_reduce(stream_, exact_->sums().rows(p.offset, p.size()));
+        else ranks_.embedding.all_reduce(stream_, b_.grad.rows(p.offset, p.size()));
     }
     for (int bucket = 0; bucket < static_cast<int>(missing_.size()); ++bucket) {
         const auto at = static_cast<std::size_t>(bucket);
@@ -114,17 +136,28 @@ void Gradients::finish() {
         if (!reduced_[static_cast<std::size_t>(bucket)]) reduce(bucket, ranks_.replicas, stream_);
 }
 
+bool Gradients::fits(std::int64_t sequences) {
+    if (!exact_) return true;
+    if (!exact_->fits(ranks_.world, (tied_ ? 2 : 1) * sequences * ranks_.tp.size() * ranks_.cp.size())) return false;
+    if (exact_->finite())
+        for (const ShardPiece& piece : params_.owned) exact_->read(piece, b_.grad);
+    return true;
+}
+
 double Gradients::norm() {
+    const auto counts = [&](const ShardPiece& piece) {
+        const Param& p = params_.specs[static_cast<std::size_t>(piece.param)];
+        return !p.copy && (p.held == Held::cut || ranks_.tp.rank() == 0);
+    };
+    if (exact_) return exact_->finite() ? exact_->norm(ranks_.world, b_.grad, counts) : std::nan("");
     std::ranges::fill(std::span(b_.squares.data(), static_cast<std::size_t>(b_.squares.size())), 0.0);
     for (const ShardPiece& piece : params_.owned) {
-        const auto at = static_cast<std::size_t>(piece.param);
-        const Param& p = params_.specs[at];
-        if (p.copy || (p.held != Held::cut && ranks_.tp.rank() != 0)) continue;
+        if (!counts(piece)) continue;
         double square = 0;
         sum_of_squares(stream_, {.out = View<double>(&square, {1}), .scratch = b_.scratch,
                                  .x = b_.grad.rows(piece.in_buffer, piece.size)});
         stream_.synchronize();
-        b_.squares[whole_index_[at]] += square;
+        b_.squares[whole_index_[static_cast<std::size_t>(piece.param)]] += square;
     }
     ranks_.world.all_reduce(stream_, b_.squares);
     double total = 0;

@@ -18,6 +18,7 @@
 
 #include "engine/model/params.h"
 #include "engine/overlap/worker.h"
+#include "engine/parallel/exact.h"
 #include "engine/parallel/ranks.h"
 
 namespace keel {
@@ -32,6 +33,7 @@ public:
         View<std::byte> scratch;              // reduce_scratch_bytes(flat_size)
         std::byte* param;                     // [flat_size] of param_bytes each
         std::int64_t param_bytes;
+        std::optional<ExactSums::Buffers> exact;  // where gradients are summed as integers; grad then has one sequence's
     };
     // Everything must outlive it.
     Gradients(Stream& stream, const Ranks& ranks, const ModelSection& model, const Shard& shard, const ParamTable& params,
@@ -54,6 +56,13 @@ public:
     // pipeline: squares are summed parameter by parameter, then in the order of the whole model.
     double norm();
 
+    // Exact sums only. A sequence has been through backward: what it gave to parameters [first, last) is added up.
+    void add_sequence(int first, int last);
+    // After finish. False: the step must be run again, with the scales that were chosen now. Without exact sums always true.
+    bool fits(std::int64_t sequences);
+    ExactSums* exact() { return exact_ ? &*exact_ : nullptr; }
+    const std::vector<int>& whole_index() const { return whole_index_; }
+
     // Parameters were updated where this rank owns them: the others' pieces are fetched.
     void gather();
     void need(int first, int last);  // waits until parameters [first, last) are there
@@ -73,13 +82,14 @@ private:
     Ranks ranks_;
     const ParamTable& params_;
     Buffers b_;
-    bool tied_across_stages_, overlap_ = false;
+    bool tied_, tied_across_stages_, overlap_ = false;
     std::vector<int> whole_index_;                 // of each parameter, in the whole model
     std::vector<int> missing_;                     // per bucket: gradients that are not ready
     std::vector<char> is_ready_;                   // per parameter
     std::vector<std::int64_t> reducing_, fetching_;  // per bucket: the worker's task, 0 where there is none
     std::vector<char> reduced_;
     std::unique_ptr<Worker> worker_;
+    std::optional<ExactSums> exact_;
     double exposed_seconds_ = 0;
 };
 

@@ -56,15 +56,21 @@ Outcome train(Config config, int steps = 3) {
                 b.lo = View<const std::int32_t>(lo[static_cast<std::size_t>(n)].data(), {tokens});
                 micro.push_back(b);
             }
-            model->zero_grads();
-            double loss = *executor.train(static_cast<std::int64_t>(micro.size()),
-                                          [&](std::int64_t i) -> const Batch& { return micro[static_cast<std::size_t>(i)]; }, {});
-            model->reduce_grads();
+            double loss = 0;
+            do {
+                loss = 0;
+                model->zero_grads();
+                executor.train(static_cast<std::int64_t>(micro.size()),
+                               [&](std::int64_t i) -> const Batch& { return micro[static_cast<std::size_t>(i)]; },
+                               [&](double more) { loss += more; }, {});
+                model->reduce_grads();
+            } while (!model->gradients().fits(config.train.global_batch));
             if (ranks.place.tp != 0) loss = 0;
             ranks.world.all_reduce(stream, View<double>(&loss, {1}));
             const double targets = static_cast<double>(global.loss_tokens), norm = model->grad_norm() / targets;
             model->update({.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
                            .grad_scale = static_cast<float>(std::min(1.0, 1.0 / norm) / targets), .step = step});
+            if (ExactSums* exact = model->gradients().exact()) exact->advance();
             model->gradients().overlap(config.parallel.overlap);
             const std::lock_guard lock(mutex);
             if (world.rank() == 0) out.losses.push_back(loss / targets), out.norms.push_back(norm);
@@ -157,6 +163,30 @@ TEST(Parallel, OtherLayoutsAgreeWithOneRank) {
         std::printf("%-60s weights %.2e loss %.2e norm %.2e\n", name(l).c_str(), d.weights, d.loss, d.norm);
         EXPECT_LT(d.loss, 1e-5) << name(l);
     }
+}
+
+// The headline: gradients are integers, one addend per sequence, so nothing that only changes the order of sums changes a bit.
+TEST(Parallel, ExactSumsDoNotKnowHowManyReplicasThereAre) {
+    for (const char* dtype : {"f32", "bf16"})
+        for (const bool tied : {false, true}) {
+            Config config = small(dtype);
+            config.model.tied = tied;
+            config.numerics.grad_sum = "exact";
+            const Outcome one = train(config, 4);
+            ASSERT_TRUE(std::isfinite(one.losses.back()));
+            for (const int dp : {1, 2, 4, 8})
+                for (const int micro_batch : {1, 2, 4}) {
+                    if (dp * micro_batch > 8) continue;
+                    Config c = laid_out(config, {.dp = dp});
+                    c.train.micro_batch = micro_batch;
+                    Outcome got = train(c, 4);
+                    got.losses = one.losses;  // summed in double by this driver; a run's own is exact (run_parallel_test.cpp)
+                    EXPECT_EQ(one, got) << dtype << " tied " << tied << " dp " << dp << " micro-batch " << micro_batch;
+                }
+            Outcome got = train(laid_out(config, {.pp = 2, .dp = 2}), 4);
+            got.losses = one.losses;
+            EXPECT_EQ(one, got) << dtype << " tied " << tied << " pp 2 dp 2";
+        }
 }
 
 }  // namespace
