@@ -21,7 +21,7 @@ template <class T> std::vector<Values> run(Gpu& gpu, Stream& stream, const Value
 }
 
 template <class T> void matches() {
-    for (const std::int64_t tokens : {1, 7, 33})
+    for (const std::int64_t tokens : {0, 1, 7, 33})
         for (const std::int64_t ffn : {1, 8, 31, 72}) {
             SCOPED_TRACE(testing::Message() << tokens << " x " << ffn);
             const Values gate_up = random_values<T>("gate_up", tokens * 2 * ffn, 3), dy = random_values<T>("dy", tokens * ffn);
