@@ -3,11 +3,12 @@
 
 #include <algorithm>
 
-#include "ckpt/agree.h"
 #include "ckpt/checkpoint_tensors.h"
 #include "ckpt/draft.h"
 #include "ckpt/manifest.h"
 #include "ckpt/strict_json.h"
+#include "ckpt/together.h"
+#include "comm/agree.h"
 #include "kernels/base/error.h"
 
 namespace keel {
@@ -65,7 +66,7 @@ fs::path save_checkpoint(Group& world, const fs::path& root, std::int64_t step, 
             for (CheckpointFile& file : write_tensor_file(folder, kind, world.rank(), world.size(), owned))
                 mine.push_back(std::move(file));
     });
-    const std::vector<std::string> lists = gather_texts(world, list_text(mine));
+    const std::vector<std::string> lists = gather_strings(world, list_text(mine));
 
     std::string published;
     together(world, what, [&] {

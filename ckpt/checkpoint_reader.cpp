@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <map>
 
-#include "ckpt/agree.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/checkpoint_tensors.h"
 #include "ckpt/manifest.h"
+#include "ckpt/together.h"
+#include "comm/agree.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
 #include "kernels/base/stream.h"
@@ -211,7 +212,7 @@ void load_checkpoint(Group& world, const fs::path& path, std::span<const TensorP
                 std::none_of(info->files.begin(), info->files.end(), [&](const auto& f) { return is_tensor_file(f.name, kind); }))
                 fail(path.string(), " has no ", tensor_file_name(kind, 0, 1), ", from which tensors were to be loaded");
     });
-    const auto seen = gather_texts(world, hash_of(manifest_text(info->step, info->files)));
+    const auto seen = gather_strings(world, hash_of(manifest_text(info->step, info->files)));
     for (std::size_t r = 1; r < seen.size(); ++r)
         if (seen[r] != seen[0])
             fail(what + " failed: rank ", world.members()[r], " finds another checkpoint there than rank ", world.members()[0],

@@ -11,12 +11,13 @@
 #include <tuple>
 #include <vector>
 
-#include "ckpt/agree.h"
 #include "ckpt/checkpoint_tensors.h"
 #include "ckpt/draft.h"
 #include "ckpt/manifest.h"
 #include "ckpt/strict_json.h"
+#include "ckpt/together.h"
 #include "ckpt/transfer.h"
+#include "comm/agree.h"
 #include "kernels/base/error.h"
 #include "kernels/base/stream.h"
 
@@ -183,10 +184,10 @@ std::optional<LocalCheckpoints::Found> LocalCheckpoints::find_newest(Group& worl
                 }
         }
     std::vector<Entry> entries;
-    for (const std::string& text : gather_texts(world, entries_text(mine)))
+    for (const std::string& text : gather_strings(world, entries_text(mine)))
         for (Entry& e : parse_entries(text)) entries.push_back(std::move(e));
     std::set<std::string> told;  // ranks of one node say the same
-    for (const std::string& text : gather_texts(world, doubts))
+    for (const std::string& text : gather_strings(world, doubts))
         for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
             if (const std::string line = text.substr(at, text.find('\n', at) - at); told.insert(line).second) tell(line);
     const auto path_of = [&](const Entry& e) { return part(e.kind.c_str(), e.owner) / step_folder_name(e.step); };
@@ -204,7 +205,7 @@ std::optional<LocalCheckpoints::Found> LocalCheckpoints::find_newest(Group& worl
         }
         const auto strike = [&] {  // whether there was something to strike
             bool struck = false;
-            for (const std::string& text : gather_texts(world, Json(problems).dump(-1, ' ', false, Json::error_handler_t::replace))) {
+            for (const std::string& text : gather_strings(world, Json(problems).dump(-1, ' ', false, Json::error_handler_t::replace))) {
                 const auto reasons = Json::parse(text).get<std::vector<std::string>>();
                 for (std::size_t owner = 0; owner < reasons.size(); ++owner) {
                     if (reasons[owner].empty()) continue;

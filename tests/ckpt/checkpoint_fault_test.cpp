@@ -1,14 +1,11 @@
 // Checkpoints under a killed process and a full disk.
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <chrono>
-#include <random>
-#include <thread>
 
 #include "ckpt/checkpoint.h"
+#include "tests/ckpt/kill.h"
 #include "tests/ckpt/support.h"
 
 namespace keel::test {
@@ -38,46 +35,28 @@ private:
     OwnedTensors tensors_;
 };
 
-// Saves for ever, each step twice, and announces each save on the pipe once save_checkpoint has returned.
-[[noreturn]] void save_until_killed(const fs::path& root, std::int64_t save, int pipe) {
+// Each step twice.
+void save_for_ever(const fs::path& root, std::int64_t save, const Killer::Announce& announce) {
     Stamped tensors;
-    try {
-        prepare_checkpoint_root(root);
-        for (;; ++save) {
-            tensors.stamp(save);
-            save_checkpoint(root, save / 2, concat("{\"save\":", save, "}"), tensors.all(), {{"tokenizer.json", "{}"}});
-            if (::write(pipe, &save, sizeof save) != sizeof save) ::_exit(2);
-        }
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "saving failed: %s\n", e.what());
-        ::_exit(1);
+    prepare_checkpoint_root(root);
+    for (;; ++save) {
+        tensors.stamp(save);
+        save_checkpoint(root, save / 2, concat("{\"save\":", save, "}"), tensors.all(), {{"tokenizer.json", "{}"}});
+        announce(save);
     }
 }
 
 TEST(CheckpointFault, WhateverWasAnnouncedLoadsAfterAKillAtAnyMoment) {
     const TempFolder root;
-    std::mt19937 random(20240229);  // any seed: the moment of a kill depends on the machine anyway
+    Killer killer(20240229);
     std::int64_t announced = 0, amid = 0;
     Stamped tensors;
     for (int kill = 0; kill < 50; ++kill) {
-        int pipe[2];
-        ASSERT_EQ(::pipe(pipe), 0);
-        const pid_t child = ::fork();
-        if (child == 0) save_until_killed(root.path(), announced + 1, pipe[1]);
-        ::close(pipe[1]);
-        // Uniform over about two saves, so that every phase of one is hit.
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 120'000));
-        ::kill(child, SIGKILL);
-        int status = 0;
-        ::waitpid(child, &status, 0);
-        ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself with " << WEXITSTATUS(status);
-        for (std::int64_t save; ::read(pipe[0], &save, sizeof save) == sizeof save;) announced = save;
-        ::close(pipe[0]);
-
+        const auto done = killer.run([&](const auto& announce) { save_for_ever(root.path(), announced + 1, announce); });
+        if (!done.empty()) announced = done.back();
         for (const auto& entry : fs::directory_iterator(root.path()))
             amid += entry.path().filename().string().starts_with(".tmp-");
         const auto newest = find_newest_checkpoint(root.path(), [](const std::string& text) { ADD_FAILURE() << text; });
-        if (announced == 0) continue;  // killed before its first save was done
         ASSERT_TRUE(newest) << "announced save " << announced << " is gone";
         const std::int64_t save = std::stoll(newest->state.substr(8));
         EXPECT_GE(save, announced);

@@ -1,17 +1,10 @@
 // Local checkpoints: used when whole, brought back when a node is lost, never trusted otherwise.
 #include "ckpt/local_checkpoints.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
-#include <chrono>
-#include <mutex>
-#include <random>
-#include <thread>
-
 #include "ckpt/async_save.h"
 #include "comm/threads.h"
 #include "kernels/base/file_faults.h"
+#include "tests/ckpt/kill.h"
 #include "tests/ckpt/layouts.h"
 
 namespace keel::test {
@@ -258,19 +251,19 @@ TEST_F(LocalCheckpointsTest, LargePartsTravelInBlocks) {
 }
 
 TEST_F(LocalCheckpointsTest, AreWholeAfterAKillAtAnyMoment) {
-    std::mt19937 random(11);
-    save(0, 0);
+    Killer killer(11);
     std::int64_t last = 0;
     for (int kill = 0; kill < 8; ++kill) {
-        const pid_t child = ::fork();
-        if (child == 0)
+        const auto done = killer.run([&](const auto& announce) {
             run_threads(4, {}, [&](World& w) {
                 const auto world = w.everyone();
-                for (std::int64_t step = last + 1;; ++step) save(*world, step, static_cast<std::uint64_t>(step));
+                for (std::int64_t step = last + 1;; ++step) {
+                    save(*world, step, static_cast<std::uint64_t>(step));
+                    if (w.rank() == 0) announce(step);
+                }
             });
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 150'000));
-        ::kill(child, SIGKILL);
-        ::waitpid(child, nullptr, 0);
+        });
+        if (!done.empty()) last = done.back();
         std::int64_t step = -1;
         run_threads(4, {.deadline_s = 30}, [&](World& w) {
             const auto world = w.everyone();

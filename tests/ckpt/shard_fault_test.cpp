@@ -1,16 +1,12 @@
 // Checkpoints of several ranks under full disks, damage, and killed processes: one answer on every rank.
-#include <signal.h>
-#include <sys/wait.h>
-
-#include <chrono>
-#include <random>
-#include <thread>
+#include <atomic>
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/checkpoint_tensors.h"
 #include "ckpt/manifest.h"
 #include "comm/threads.h"
 #include "kernels/base/file_faults.h"
+#include "tests/ckpt/kill.h"
 #include "tests/ckpt/layouts.h"
 
 namespace keel::test {
@@ -220,35 +216,24 @@ TEST(ShardFault, TheNewestGoodOneIsTheSameForAllRanks) {
 
 TEST(ShardFault, WhateverWasAnnouncedLoadsAfterAKillAtAnyMoment) {
     const TempFolder root;
-    std::mt19937 random(7);  // any seed: the moment of a kill depends on the machine anyway
+    Killer killer(7);
     std::int64_t announced = 0;
     int amid = 0;
     for (int kill = 0; kill < 12; ++kill) {
-        int pipe[2];
-        ASSERT_EQ(::pipe(pipe), 0);
-        const pid_t child = ::fork();
-        if (child == 0) {
+        const auto done = killer.run([&](const auto& announce) {
             prepare_checkpoint_root(root.path());
             run_threads(4, {}, [&](World& w) {
                 const auto world = w.everyone();
                 for (std::int64_t step = announced + 1;; ++step) {
                     save(*world, root.path(), step, static_cast<std::uint64_t>(step));
-                    if (w.rank() == 0 && ::write(pipe[1], &step, sizeof step) != sizeof step) ::_exit(2);
+                    if (w.rank() == 0) announce(step);
                 }
             });
-        }
-        ::close(pipe[1]);
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 200'000));
-        ::kill(child, SIGKILL);
-        int status = 0;
-        ::waitpid(child, &status, 0);
-        ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
-        for (std::int64_t step; ::read(pipe[0], &step, sizeof step) == sizeof step;) announced = step;
-        ::close(pipe[0]);
+        });
+        if (!done.empty()) announced = done.back();
         for (const auto& entry : fs::directory_iterator(root.path()))
             amid += entry.path().filename().string().starts_with(".tmp-");
         const auto newest = find_newest_checkpoint(root.path(), [](const std::string& text) { ADD_FAILURE() << text; });
-        if (announced == 0) continue;
         ASSERT_TRUE(newest);
         EXPECT_GE(newest->step, announced);
         const OwnedTensors want = model(static_cast<std::uint64_t>(newest->step)), got = want.blank();

@@ -1,4 +1,4 @@
-// ckpt/agree.h: steps that every rank takes and all leave with one answer. Between the sources of ckpt only.
+// ckpt/together.h: steps that every rank takes and all leave with one answer. Between the sources of ckpt only.
 //
 // With a group of one these are the step itself and no more. Texts travel in host memory, so `group` is one of ranks that
 // reach each other's: threads or MPI.
@@ -6,14 +6,10 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "comm/group.h"
 
 namespace keel {
-
-// Every rank's text, by rank.
-std::vector<std::string> gather_texts(Group& group, const std::string& mine);
 
 // Rank 0's text, on every rank.
 std::string text_of_rank_0(Group& group, const std::string& text);

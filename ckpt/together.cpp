@@ -1,10 +1,11 @@
-#include "ckpt/agree.h"
+#include "ckpt/together.h"
 
 #include <algorithm>
 #include <exception>
 #include <optional>
 #include <span>
 
+#include "comm/agree.h"
 #include "kernels/base/error.h"
 #include "kernels/base/stream.h"
 
@@ -30,22 +31,6 @@ std::string ranks_text(const Group& group, const std::vector<std::string>& told,
 
 }  // namespace
 
-std::vector<std::string> gather_texts(Group& group, const std::string& mine) {
-    if (group.size() == 1) return {mine};
-    const auto n = static_cast<std::size_t>(group.size());
-    Stream stream(1, 0, 0);
-    std::vector<std::int64_t> sizes(n);
-    auto size = static_cast<std::int64_t>(mine.size());
-    group.all_gather(stream, View<std::int64_t>(sizes.data(), {group.size()}), View<std::int64_t>(&size, {1}));
-    const auto longest = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
-    std::string padded = mine, all(longest * n, '\0');
-    padded.resize(longest);
-    group.all_gather(stream, bytes_of(all), bytes_of(padded));
-    std::vector<std::string> texts;
-    for (std::size_t r = 0; r < n; ++r) texts.push_back(all.substr(r * longest, static_cast<std::size_t>(sizes[r])));
-    return texts;
-}
-
 std::string text_of_rank_0(Group& group, const std::string& text) {
     if (group.size() == 1) return text;
     Stream stream(1, 0, 0);
@@ -66,7 +51,7 @@ void together(Group& group, const std::string& what, const std::function<void()>
         problem = e.what();
     }
     if (!group.any(problem.has_value())) return;
-    const auto told = gather_texts(group, problem ? "!" + *problem : std::string());
+    const auto told = gather_strings(group, problem ? "!" + *problem : std::string());
     std::vector<std::string> reasons;  // each once: of a file that is damaged every rank says the same
     for (const std::string& reason : told)
         if (!reason.empty() && std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) reasons.push_back(reason);
