@@ -33,7 +33,8 @@ std::vector<std::string> gather_strings(Group& group, const std::string& own) {
     append(mine, own);
     mine.resize(static_cast<std::size_t>(longest));
     std::string all(static_cast<std::size_t>(longest * group.size()), '\0');
-    group.all_gather(stream, View<char>(all.data(), {longest * group.size()}), View<const char>(mine.data(), {longest}));
+    group.all_gather(stream, View<char>(all.data(), {longest * group.size()}),
+                     View<const char>(mine.data(), {longest}));
     std::vector<std::string> strings;
     for (int r = 0; r < group.size(); ++r) {
         const char* at = all.data() + r * longest;
@@ -56,7 +57,8 @@ void expect_agreement(Group& group, std::span<const std::pair<std::string, std::
     for (std::size_t fact = 0; fact + 1 < by_rank[0].size(); fact += 2) {
         const auto value = [&](std::size_t r) {
             const auto& parts = by_rank[r];
-            return fact + 1 < parts.size() && parts[fact] == by_rank[0][fact] ? parts[fact + 1] : std::string("nothing");
+            return fact + 1 < parts.size() && parts[fact] == by_rank[0][fact] ? parts[fact + 1]
+                                                                              : std::string("nothing");
         };
         std::vector<std::string> told;
         for (std::size_t r = 0; r < all.size(); ++r) {
@@ -72,8 +74,9 @@ void expect_agreement(Group& group, std::span<const std::pair<std::string, std::
             differences += concat(i ? "; " : " ", rank_list(same), same.size() == 1 ? " has " : " have ", told[i]);
         }
     }
-    fail(concat("ranks differ, and would not train one model:", differences.empty() ? "\n  in what they compare" : differences,
-                "\nstart every rank from the same build, configuration and data"));
+    fail(concat(
+        "ranks differ, and would not train one model:", differences.empty() ? "\n  in what they compare" : differences,
+        "\nstart every rank from the same build, configuration and data"));
 }
 
 }  // namespace keel

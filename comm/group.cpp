@@ -85,20 +85,23 @@ void Group::fail_disagreement(const std::vector<Call>& calls) const {
 
 void Group::expect_parts(const char* what, std::int64_t all, std::int64_t part) const {
     if (all != part * size())
-        fail(concat(name_, " group of ", rank_list(members_), ": ", what, " has ", all, " elements, which is not ", size(),
-                    " parts of ", part, "; pad it"));
+        fail(concat(name_, " group of ", rank_list(members_), ": ", what, " has ", all, " elements, which is not ",
+                    size(), " parts of ", part, "; pad it"));
 }
 
 void Group::expect_rank(const char* what, int rank) const {
     if (rank < 0 || rank >= size())
-        fail(concat(name_, " group of ", rank_list(members_), ": ", what, " is ", rank, ", which is not in 0…", size() - 1));
+        fail(concat(name_, " group of ", rank_list(members_), ": ", what, " is ", rank, ", which is not in 0…",
+                    size() - 1));
 }
 
 void Group::expect_peer(const char* what, int rank, int channel) const {
     expect_rank(what, rank);
-    if (rank == rank_) fail(concat(name_, " group of ", rank_list(members_), ": ", what, " is the rank itself, ", rank));
+    if (rank == rank_)
+        fail(concat(name_, " group of ", rank_list(members_), ": ", what, " is the rank itself, ", rank));
     if (channel < 0 || channel >= max_channels)
-        fail(concat(name_, " group of ", rank_list(members_), ": channel ", channel, " is not in 0…", max_channels - 1));
+        fail(
+            concat(name_, " group of ", rank_list(members_), ": channel ", channel, " is not in 0…", max_channels - 1));
 }
 
 void Group::perform(Stream* stream, const Call& call) {
@@ -161,7 +164,8 @@ void Group::take(Stream& stream, std::byte* data, std::int64_t bytes, int from, 
 
 void Group::wait(Stream&, Ticket& ticket) {
     if (!ticket) return;
-    if (ticket.group_ != this) fail(concat(name_, " group of ", rank_list(members_), ": the ticket is of another group"));
+    if (ticket.group_ != this)
+        fail(concat(name_, " group of ", rank_list(members_), ": the ticket is of another group"));
     void* message = std::exchange(ticket.message_, nullptr);
     ticket.group_ = nullptr;
     end_send(message);

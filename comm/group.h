@@ -1,18 +1,20 @@
-// comm/group.h: the ranks that decide and sum together. Made once, by World::group, and passed in; nobody asks for a global
-// rank.
+// comm/group.h: the ranks that decide and sum together. Made once, by World::group, and passed in; nobody asks for a
+// global rank.
 //
-// A group of n ranks is n Group objects, one per rank. All ranks of a group call the same collectives in the same order, with
-// equally many elements of the same type (zero is legal); afterwards every rank holds the same bits. Sums are formed element
-// by element in the order of ranks, x0 + x1 + …, whatever the transport, the time of arrival and the number of threads.
-// A vote is a collective too: each rank brings its opinion, all leave with one answer.
+// A group of n ranks is n Group objects, one per rank. All ranks of a group call the same collectives in the same
+// order, with equally many elements of the same type (zero is legal); afterwards every rank holds the same bits. Sums
+// are formed element by element in the order of ranks, x0 + x1 + …, whatever the transport, the time of arrival and the
+// number of threads. A vote is a collective too: each rank brings its opinion, all leave with one answer.
 //
-// Order     calls on one Group come from one thread at a time. Different groups of a rank may be used by different threads at
-//           once. Done on return, but for `send`. Nothing is allocated on the heap by a collective.
+// Order     calls on one Group come from one thread at a time. Different groups of a rank may be used by different
+//           threads at once. Done on return, but for `send`. Nothing is allocated on the heap by a collective.
 // Views     contiguous. No two may overlap, but where "may be" grants it.
-// Errors    every rank of the group throws Error when ranks disagree (another collective, type, count or root; the message
-//           says who brought what), when one has left (abort) and when one does not come within the World's deadline; the
-//           message names the group, the collective, its number in the group and who is missing. ExitCode::peer marks the
-//           last two, which are consequences. The group cannot be used afterwards.
+// Errors    every rank of the group throws Error when ranks disagree (another collective, type, count or root; the
+//           message says who brought what), when one has left (abort) and when one does not come within the World's
+//           deadline; the message names the group, the collective, its number in the group and who is missing.
+//           ExitCode::peer marks the last two, which are consequences. The group cannot be used afterwards. What a rank
+//           can see alone (parts that are not equal, views that overlap, a rank that is none) is refused before
+//           anything is sent.
 // Traffic   counted per rank in bytes, by the formula given with each collective, whatever the transport moves.
 #pragma once
 
@@ -45,8 +47,8 @@ std::string rank_list(std::span<const int> ranks);  // "ranks 0,1,2", for messag
 
 class Group;
 
-// A message under way. Move-only. Give it to wait() before the memory it was sent from changes or goes; one that dies unwaited
-// (an exception) takes the message back if nobody has received it.
+// A message under way. Move-only. Give it to wait() before the memory it was sent from changes or goes; one that dies
+// unwaited (an exception) takes the message back if nobody has received it.
 class Ticket {
 public:
     Ticket() = default;
@@ -78,8 +80,8 @@ public:
     const std::string& name() const { return name_; }                  // "tp", "dp_cp", …
     const std::vector<int>& members() const { return members_; }       // rank of the group → rank of the world
 
-    // Sums x over the group, in place. T is float, double, std::int64_t (wraps around) or bf16 (summed in float, rounded
-    // once). Each rank sends 2 (n-1)/n of x.
+    // Sums x over the group, in place. T is float, double, std::int64_t (wraps around) or bf16 (summed in float,
+    // rounded once). Each rank sends 2 (n-1)/n of x.
     template <class T> void all_reduce(Stream& stream, View<T> x) {
         reduction<T>(stream, Collective::all_reduce, x, x, x.size());
     }
@@ -87,13 +89,14 @@ public:
     template <class T> void all_reduce_max(Stream& stream, View<T> x) {
         reduction<T>(stream, Collective::all_reduce_max, x, x, x.size());
     }
-    // x, read, is n equal parts; afterwards shard, written, holds part `rank` of the sum. shard may be x's own part `rank`; then
-    // the rest of x is unchanged. T as above. Each rank sends (n-1)/n of x.
+    // x, read, is n equal parts; afterwards shard, written, holds part `rank` of the sum. shard may be x's own part
+    // `rank`; then the rest of x is unchanged. T as above. Each rank sends (n-1)/n of x.
     template <class T> void reduce_scatter(Stream& stream, View<T> shard, std::type_identity_t<View<const T>> x) {
         expect_parts("reduce_scatter: x", x.size(), shard.size());
         reduction(stream, Collective::reduce_scatter, shard, x, shard.size());
     }
-    // x, written, is n equal parts: part r is the shard of rank r. shard may be x's own part `rank`. Each rank sends n-1 shards.
+    // x, written, is n equal parts: part r is the shard of rank r. shard may be x's own part `rank`. Each rank sends
+    // n-1 shards.
     template <class T> void all_gather(Stream& stream, View<T> x, std::type_identity_t<View<const T>> shard) {
         expect_parts("all_gather: x", x.size(), shard.size());
         movement(stream, Collective::all_gather, x, shard, shard.size());
@@ -110,9 +113,9 @@ public:
         movement(stream, Collective::all_to_all, out, in, in.size() / size());
     }
 
-    // Returns at once; x must stay as it is until wait(ticket). Messages of one (sender, receiver, channel) arrive in the order
-    // sent; 0 ≤ channel < max_channels. Sends n bytes. Memory grows by one small record when more messages than ever before
-    // are under way.
+    // Returns at once; x must stay as it is until wait(ticket). Messages of one (sender, receiver, channel) arrive in
+    // the order sent; 0 ≤ channel < max_channels. Sends n bytes. Memory grows by one small record when more messages
+    // than ever before are under way.
     static constexpr int max_channels = 1 << 14;
     template <class T> [[nodiscard]] Ticket send(Stream& stream, View<T> x, int to, int channel) {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -120,15 +123,16 @@ public:
         expect_contiguous("send: x", x);
         return post(stream, reinterpret_cast<const std::byte*>(x.data()), x.bytes(), to, channel);
     }
-    // x, written: the next message of that sender and channel, which must have its size; if not, the receiver fails and says
-    // both sizes, and so does the sender in wait().
+    // x, written: the next message of that sender and channel, which must have its size; if not, the receiver fails and
+    // says both sizes, and so does the sender in wait().
     template <class T> void receive(Stream& stream, View<T> x, int from, int channel) {
         static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>);
         expect_peer("receive: from", from, channel);
         expect_contiguous("receive: x", x);
         take(stream, reinterpret_cast<std::byte*>(x.data()), x.bytes(), from, channel);
     }
-    // The message was received, its memory is free again. The ticket is empty afterwards; waiting for an empty one is nothing.
+    // The message was received, its memory is free again. The ticket is empty afterwards; waiting for an empty one does
+    // nothing.
     void wait(Stream& stream, Ticket& ticket);
     void wait(Stream& stream, Ticket&& ticket) { wait(stream, ticket); }
 
@@ -136,14 +140,15 @@ public:
     bool any(bool opinion);  // true if one rank says so
     bool all(bool opinion);  // true if every rank says so
 
-    // Every wait of every rank of the World ends, on all groups, with an Error that says who left and why. The first to leave
-    // is the one that is named. A rank that must die calls this first, so that its peers fail and do not wait.
+    // Every wait of every rank of the World ends, on all groups, with an Error that says who left and why. The first to
+    // leave is the one that is named. A rank that must die calls this first, so that its peers fail and do not wait.
     virtual void abort(const std::string& why) noexcept = 0;
 
     const Traffic& traffic() const { return traffic_; }
     std::int64_t collectives() const { return number_; }  // how many were begun, votes and barriers included
 
-    // What one rank brings to a collective; ranks compare kind, element, count and root. For the transports and their errors.
+    // What one rank brings to a collective; ranks compare kind, element, count and root. For the transports and their
+    // errors.
     struct Call {
         Collective kind;
         Element element;
@@ -162,8 +167,8 @@ public:
 
 protected:
     friend class Ticket;
-    // The transport: does what the call says, with all ranks of the group, of which there are two or more. `stream` is null for
-    // votes and barriers.
+    // The transport: does what the call says, with all ranks of the group, of which there are two or more. `stream` is
+    // null for votes and barriers.
     virtual void run(Stream* stream, const Call& call) = 0;
     virtual void* begin_send(const std::byte* data, std::int64_t bytes, int to, int channel) = 0;
     virtual void end_send(void* message) = 0;              // waits

@@ -22,7 +22,8 @@ public:
         int n = 0;
         const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), n);
         if (error != std::errc() || end != value->data() + value->size())
-            fail_usage(concat(name, " is \"", *value, "\" in the environment; it must be a number. Start keel by its launcher, or unset it"));
+            fail_usage(concat(name, " is \"", *value,
+                              "\" in the environment; it must be a number. Start keel by its launcher, or unset it"));
         return n;
     }
     const std::string* text(const std::string& name) const {
@@ -40,7 +41,8 @@ struct Family {
 };
 const Family families[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""},
 };
@@ -68,27 +70,31 @@ int tasks_of_node(const std::string& text, int node) {
 void expect_range(const Launch& of, const Family& f) {
     if (of.world < 1) fail_usage(concat(f.world, " is ", of.world, "; there is at least one rank"));
     if (of.rank < 0 || of.rank >= of.world)
-        fail_usage(concat(f.rank, " is ", of.rank, ", but ", f.world, " is ", of.world, ": ranks are 0…", of.world - 1));
+        fail_usage(
+            concat(f.rank, " is ", of.rank, ", but ", f.world, " is ", of.world, ": ranks are 0…", of.world - 1));
     if (of.local_size != -1 && (of.local_size < 1 || of.local_size > of.world))
         fail_usage(concat(f.local_size, " is ", of.local_size, ", but ", f.world, " is ", of.world));
     if (of.local_rank < -1 || (of.local_size != -1 && of.local_rank >= of.local_size) || of.local_rank > of.rank)
-        fail_usage(concat(f.local_rank, " is ", of.local_rank, ", which cannot be with rank ", of.rank, " of ", of.world,
-                          of.local_size == -1 ? std::string() : concat(" and ", of.local_size, " ranks on this machine")));
+        fail_usage(
+            concat(f.local_rank, " is ", of.local_rank, ", which cannot be with rank ", of.rank, " of ", of.world,
+                   of.local_size == -1 ? std::string() : concat(" and ", of.local_size, " ranks on this machine")));
 }
 
 // What a family says; nothing if it is absent.
 std::optional<Launch> read(const Reader& env, Family f) {
     const bool slurm = std::string(f.launcher) == "Slurm";
     if (slurm) {
-        if (!env.has("SLURM_STEP_ID") && !env.has("SLURM_STEPID")) return std::nullopt;  // no step: srun did not start this
+        if (!env.has("SLURM_STEP_ID") && !env.has("SLURM_STEPID"))
+            return std::nullopt;  // no step: srun did not start this
         if (!env.has(f.world)) f.world = "SLURM_NTASKS";
     }
     const auto rank = env.number(f.rank), world = env.number(f.world);
     if (!rank && !world) return std::nullopt;
     if (!rank || !world)
-        fail_usage(concat(rank ? f.rank : f.world, " is set, but ", rank ? f.world : f.rank, " is not: half of what ", f.launcher,
-                          " sets. Start keel by mpirun or srun, or unset it"));
-    Launch launch{f.launcher, *rank, *world, env.number(f.local_rank).value_or(-1), env.number(f.local_size).value_or(-1), ""};
+        fail_usage(concat(rank ? f.rank : f.world, " is set, but ", rank ? f.world : f.rank, " is not: half of what ",
+                          f.launcher, " sets. Start keel by mpirun or srun, or unset it"));
+    Launch launch{
+        f.launcher, *rank, *world, env.number(f.local_rank).value_or(-1), env.number(f.local_size).value_or(-1), ""};
     if (slurm)  // tasks of this node: exact where the step's list is there
         for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
             if (const std::string* tasks = env.text(name)) {
@@ -139,11 +145,13 @@ Launch read_launch(const Environment& environment) {
     }
     Launch launch = chosen.value_or(Launch());
     if (launch.launcher == "torchrun" && launch.world > 1)
-        fail_usage(concat("RANK, WORLD_SIZE and the like are set for ", launch.world,
-                          " ranks, but nothing that connects them: keel writes no network protocol of its own. Start it by mpirun "
-                          "or srun; on one machine `keel train --parallel.…` alone is enough, as ranks are threads",
-                          launch.local_rank == -1 ? ". There is no LOCAL_RANK: if a Kubernetes operator set these, RANK counts pods, "
-                                                    "and mpirun must be started inside of them" : ""));
+        fail_usage(concat(
+            "RANK, WORLD_SIZE and the like are set for ", launch.world,
+            " ranks, but nothing that connects them: keel writes no network protocol of its own. Start it by mpirun "
+            "or srun; on one machine `keel train --parallel.…` alone is enough, as ranks are threads",
+            launch.local_rank == -1 ? ". There is no LOCAL_RANK: if a Kubernetes operator set these, RANK counts pods, "
+                                      "and mpirun must be started inside of them"
+                                    : ""));
     if (!chosen && env.number("SLURM_NTASKS").value_or(1) > 1)
         launch.note = concat("This is a Slurm job of ", *env.number("SLURM_NTASKS"),
                              " tasks, but srun did not start this process: it runs alone. For all tasks: srun keel …");

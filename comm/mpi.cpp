@@ -35,8 +35,9 @@ void start_mpi(const Launch& launch) {
         fail("this MPI library does not let several threads call it (MPI_THREAD_MULTIPLE); keel needs that");
     if (size != launch.world)
         fail_usage(concat(launch.launcher, " says ", launch.world, " ranks, but MPI sees ", size,
-                          launch.launcher == "Slurm" ? ": start them by srun --mpi=pmix (srun --mpi=list shows what there is), or by mpirun"
-                                                     : ": use the mpirun of the MPI that keel was built with"));
+                          launch.launcher == "Slurm"
+                              ? ": start them by srun --mpi=pmix (srun --mpi=list shows what there is), or by mpirun"
+                              : ": use the mpirun of the MPI that keel was built with"));
 }
 
 }  // namespace
@@ -57,9 +58,9 @@ void run_mpi(const Launch& launch, const MpiOptions& options, const std::functio
     std::exception_ptr error;
     try {
         MpiWorld world(shared);
-        const auto last = world.everyone("world");  // on which all meet once more, so that MPI_Finalize waits for nobody
+        const auto last = world.everyone("end");
         body(world);
-        last->barrier();
+        last->barrier();  // so that MPI_Finalize waits for nobody
     } catch (...) {
         error = std::current_exception();
     }

@@ -44,8 +44,10 @@ void MpiGroup::make_communicator() {
     for (int r = 0; r < size(); ++r) {
         if (r == rank()) continue;
         const auto i = static_cast<std::size_t>(r);
-        check_mpi(MPI_Irecv(&cards[i], sizeof(Card), MPI_BYTE, world[i], 0, shared_->making, &requests_[2 * i]), "MPI_Irecv");
-        check_mpi(MPI_Isend(&own, sizeof(Card), MPI_BYTE, world[i], 0, shared_->making, &requests_[2 * i + 1]), "MPI_Isend");
+        check_mpi(MPI_Irecv(&cards[i], sizeof(Card), MPI_BYTE, world[i], 0, shared_->making, &requests_[2 * i]),
+                  "MPI_Irecv");
+        check_mpi(MPI_Isend(&own, sizeof(Card), MPI_BYTE, world[i], 0, shared_->making, &requests_[2 * i + 1]),
+                  "MPI_Isend");
     }
     if (!shared_->wait(requests_)) {
         std::vector<int> absent;
@@ -58,8 +60,8 @@ void MpiGroup::make_communicator() {
     }
     for (std::size_t i = 0; i < cards.size(); ++i)
         if (std::strcmp(cards[i].text, own.text) != 0)
-            fail(concat("rank ", shared_->rank, " makes the ", text, ", but rank ", world[i], " makes the ", cards[i].text,
-                        "; ranks must make their groups in the same order"));
+            fail(concat("rank ", shared_->rank, " makes the ", text, ", but rank ", world[i], " makes the ",
+                        cards[i].text, "; ranks must make their groups in the same order"));
     MPI_Group everyone, some;
     MPI_Comm_group(shared_->making, &everyone);
     check_mpi(MPI_Group_incl(everyone, size(), world.data(), &some), "MPI_Group_incl");
@@ -80,7 +82,9 @@ void MpiGroup::exchange(MPI_Comm comm, int tag, const Call* call) {
     std::int64_t longest = 0;
     for (const Parcel& p : parcels_) longest = std::max({longest, p.send_bytes, p.receive_bytes});
     for (std::int64_t at = 0; at < longest; at += most_bytes) {
-        const auto length = [at](std::int64_t bytes) { return static_cast<int>(std::clamp<std::int64_t>(bytes - at, 0, most_bytes)); };
+        const auto length = [at](std::int64_t bytes) {
+            return static_cast<int>(std::clamp<std::int64_t>(bytes - at, 0, most_bytes));
+        };
         for (int r = 0; r < size(); ++r) {
             const auto i = static_cast<std::size_t>(r);
             const Parcel& p = parcels_[i];
@@ -112,10 +116,12 @@ void MpiGroup::greet(const Call& call, std::int64_t value_bytes) {
     own.number = collectives();
     if (value_bytes > 0) std::memcpy(own.values, call.in, static_cast<std::size_t>(value_bytes));
     for (std::size_t i = 0; i < parcels_.size(); ++i)
-        parcels_[i] = {reinterpret_cast<const std::byte*>(&own), reinterpret_cast<std::byte*>(&greetings_[i]), sizeof own, sizeof own};
+        parcels_[i] = {reinterpret_cast<const std::byte*>(&own), reinterpret_cast<std::byte*>(&greetings_[i]),
+                       sizeof own, sizeof own};
     exchange(comm_, greeting_tag, &call);
     for (const Greeting& theirs : greetings_)
-        if (!theirs.call.agrees(call)) fail_disagreement([&](int r) { return greetings_[static_cast<std::size_t>(r)].call; });
+        if (!theirs.call.agrees(call))
+            fail_disagreement([&](int r) { return greetings_[static_cast<std::size_t>(r)].call; });
 }
 
 void MpiGroup::finish_inline(const Call& call) {
@@ -135,8 +141,9 @@ void MpiGroup::finish_inline(const Call& call) {
     }
 }
 
-// Sums one part of every rank's vector, this rank's own, which it writes to `out`: pieces of the others' come into the buffer, round
-// by round, while pieces of their parts go to them. part_of(r) → {where rank r's part of this rank's vector begins, its elements}.
+// Sums one part of every rank's vector, this rank's own, which it writes to `out`: pieces of the others' come into the
+// buffer, round by round, while pieces of their parts go to them. part_of(r) → {where rank r's part of this rank's
+// vector begins, its elements}.
 template <class PartOf> void MpiGroup::reduce_parts(Stream* stream, const Call& call, std::byte* out, PartOf part_of) {
     const std::int64_t width = call.width, n = size();
     const std::int64_t piece = std::max<std::int64_t>(64, shared_->options.buffer_bytes / (n - 1) / width / 64 * 64);
@@ -201,7 +208,8 @@ void MpiGroup::run(Stream* stream, const Call& call) {
             reduce_parts(stream, call, call.out, [&](int r) { return Read(call.in + r * part, call.count); });
             break;
         case Collective::all_gather:
-            to_and_from([&](int) { return Read(call.in, part); }, [&](int r) { return Write(call.out + r * part, part); });
+            to_and_from([&](int) { return Read(call.in, part); },
+                        [&](int r) { return Write(call.out + r * part, part); });
             copy_bytes(stream, call.out + self * part, call.in, part);
             break;
         case Collective::broadcast:
@@ -219,14 +227,16 @@ void MpiGroup::run(Stream* stream, const Call& call) {
 
 void* MpiGroup::begin_send(const std::byte* data, std::int64_t bytes, int to, int channel) {
     if (bytes > most_bytes)
-        fail(concat(title(), ": a message of ", bytes, " bytes; over MPI one can have ", most_bytes, ". Send it in parts"));
+        fail(concat(title(), ": a message of ", bytes, " bytes; over MPI one can have ", most_bytes,
+                    ". Send it in parts"));
     Message* message = nullptr;
     for (const auto& one : messages_)
         if (one->free) message = one.get();
     if (!message) message = messages_.emplace_back(std::make_unique<Message>()).get();
     *message = {MPI_REQUEST_NULL, bytes, to, channel, false};
-    check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, first_channel_tag + channel, comm_, &message->request),
-              "MPI_Isend");
+    check_mpi(
+        MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, first_channel_tag + channel, comm_, &message->request),
+        "MPI_Isend");
     shared_->count_send(1);
     return message;
 }
@@ -237,7 +247,8 @@ void MpiGroup::end_send(void* handle) {
     shared_->count_send(-1);
     if (message->free) return;
     const int to = members()[static_cast<std::size_t>(message->to)];
-    fail_waiting(concat(title(), ": send of ", message->bytes, " bytes to rank ", to, " on channel ", message->channel), {to});
+    fail_waiting(concat(title(), ": send of ", message->bytes, " bytes to rank ", to, " on channel ", message->channel),
+                 {to});
 }
 
 // What MPI has begun to send cannot be taken back: the record stays, and the rank is about to leave.

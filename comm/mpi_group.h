@@ -1,8 +1,8 @@
-// comm/mpi_group.h: the Group of one rank under MPI. All of it is messages between two ranks, posted together and polled, because
-// only then can a rank say which peer is missing.
+// comm/mpi_group.h: the Group of one rank under MPI. All of it is messages between two ranks, posted together and
+// polled, because only then can a rank say which peer is missing.
 //
-// Every collective begins with a greeting: each rank sends every other what it brings (n-1 messages of 128 bytes). They compare,
-// and a short sum or a vote is done: its values were in the greeting. Otherwise the data follows.
+// Every collective begins with a greeting: each rank sends every other what it brings (n-1 messages of 128 bytes). They
+// compare, and a short sum or a vote is done: its values were in the greeting. Otherwise the data follows.
 #pragma once
 
 #include <memory>

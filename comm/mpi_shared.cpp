@@ -64,7 +64,8 @@ MpiShared::MpiShared(const MpiOptions& o) : options(o) {
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control), "MPI_Comm_dup");
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &making), "MPI_Comm_dup");
     MPI_Comm machine = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine), "MPI_Comm_split_type");
+    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine),
+              "MPI_Comm_split_type");
     MPI_Comm_rank(machine, &local_rank);
     MPI_Comm_size(machine, &local_size);
     MPI_Comm_free(&machine);
@@ -94,7 +95,8 @@ void MpiShared::tell_all(const Note& note) {
     Note& kept = notes_[note.kind] = note;
     for (int other = 0; other < size; ++other) {
         MPI_Request request;
-        if (other != rank && MPI_Isend(&kept, sizeof kept, MPI_BYTE, other, control_tag, control, &request) == MPI_SUCCESS)
+        if (other != rank &&
+            MPI_Isend(&kept, sizeof kept, MPI_BYTE, other, control_tag, control, &request) == MPI_SUCCESS)
             MPI_Request_free(&request);
     }
 }
@@ -126,7 +128,8 @@ void MpiShared::poll() {
     for (;;) {
         int there = 0;
         MPI_Message message;
-        if (MPI_Improbe(MPI_ANY_SOURCE, control_tag, control, &there, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS || !there)
+        if (MPI_Improbe(MPI_ANY_SOURCE, control_tag, control, &there, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+            !there)
             return;
         Note note{};
         MPI_Mrecv(&note, sizeof note, MPI_BYTE, &message, MPI_STATUS_IGNORE);
@@ -139,7 +142,8 @@ void MpiShared::poll() {
     }
 }
 
-MpiShared::Pause::Pause(MpiShared& shared) : shared_(shared), until_(MpiClock::now() + seconds(shared.options.deadline_s)) {}
+MpiShared::Pause::Pause(MpiShared& shared)
+    : shared_(shared), until_(MpiClock::now() + seconds(shared.options.deadline_s)) {}
 
 bool MpiShared::Pause::again() {
     if (++polls_ % polls_per_look == 0 || polls_ > shared_.busy_polls) {

@@ -37,13 +37,13 @@ struct MpiShared {
     std::string departure();             // "rank 2 left: out of memory"
     void poll();                         // looks for news on `control`; any thread
 
-    // A send has begun (1) or ended (-1). MPI moves a long message only while its sender is in some call of MPI: over TCP it would
-    // lie there until the sender has computed whatever comes next. So a thread of ours calls, for as long as any send is
-    // under way.
+    // A send has begun (1) or ended (-1). MPI moves a long message only while its sender is in some call of MPI: over
+    // TCP it would lie there until the sender has computed whatever comes next. So a thread of ours calls, for as long
+    // as any send is under way.
     void count_send(int change);
 
-    // Until all requests are complete. False when a peer has left or the deadline has passed; requests that are complete are then
-    // MPI_REQUEST_NULL, others still under way.
+    // Until all requests are complete. False when a peer has left or the deadline has passed; requests that are
+    // complete are then MPI_REQUEST_NULL, others still under way.
     bool wait(std::span<MPI_Request> requests);
     // The same for anything else that can be asked again and again.
     template <class Done> bool wait_for(Done done) {

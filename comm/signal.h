@@ -1,6 +1,6 @@
-// comm/signal.h: a bell between threads of one process. A waiter spins for a moment, gives way, then sleeps in the kernel until
-// the bell rings or its time is over. On two cores with eight ranks nobody may spin for long: whoever it waits for needs
-// the processor.
+// comm/signal.h: a bell between threads of one process. A waiter spins for a moment, gives way, then sleeps in the
+// kernel until the bell rings or its time is over. On two cores with eight ranks nobody may spin for long: whoever it
+// waits for needs the processor.
 #pragma once
 
 #include <linux/futex.h>
@@ -27,8 +27,8 @@ public:
         if (sleepers_.load() > 0) futex(FUTEX_WAKE_PRIVATE, INT_MAX, nullptr);
     }
 
-    // Returns true as soon as done() does, false when `until` has passed. All loads and stores are sequentially consistent:
-    // either the waiter sees what changed, or the ringer sees the sleeper.
+    // Returns true as soon as done() does, false when `until` has passed. All loads and stores are sequentially
+    // consistent: either the waiter sees what changed, or the ringer sees the sleeper.
     template <class Done> bool wait(Done done, Clock::time_point until, int spins) {
         for (int i = 0; i < spins; ++i) {
             if (done()) return true;
@@ -45,7 +45,8 @@ public:
             is_done = done();
             const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - Clock::now()).count();
             if (is_done || left <= 0) break;
-            const timespec nap{static_cast<time_t>(std::min<std::int64_t>(left / 1'000'000'000, 1 << 20)), left % 1'000'000'000};
+            const timespec nap{static_cast<time_t>(std::min<std::int64_t>(left / 1'000'000'000, 1 << 20)),
+                               left % 1'000'000'000};
             futex(FUTEX_WAIT_PRIVATE, seen, &nap);
         }
         sleepers_.fetch_sub(1);

@@ -26,7 +26,8 @@ struct Largest {
 };
 
 template <class T, class Op>
-void reduce_block(std::span<const std::byte* const> ins, std::span<std::byte* const> outs, std::int64_t begin, std::int64_t n) {
+void reduce_block(std::span<const std::byte* const> ins, std::span<std::byte* const> outs, std::int64_t begin,
+                  std::int64_t n) {
     using W = typename Wide<T>::type;
     W sum[block];
     const auto row = [&](const std::byte* p) { return reinterpret_cast<const T*>(p) + begin; };
@@ -43,7 +44,8 @@ void reduce_block(std::span<const std::byte* const> ins, std::span<std::byte* co
 }
 
 template <class T, class Op>
-void reduce(Stream* stream, std::span<const std::byte* const> ins, std::span<std::byte* const> outs, std::int64_t count) {
+void reduce(Stream* stream, std::span<const std::byte* const> ins, std::span<std::byte* const> outs,
+            std::int64_t count) {
     constexpr std::int64_t tile = tile_bytes / static_cast<std::int64_t>(sizeof(T));
     const auto one_tile = [&](std::int64_t t, int) {
         for (std::int64_t i = t * tile; i < std::min(count, (t + 1) * tile); i += block)

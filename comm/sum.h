@@ -1,5 +1,5 @@
-// comm/sum.h: what ranks brought, reduced element by element in the order of ranks. Every transport moves data; the arithmetic
-// is here, once, so that all of them give the same bits.
+// comm/sum.h: what ranks brought, reduced element by element in the order of ranks. Every transport moves data; the
+// arithmetic is here, once, so that all of them give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,10 @@
 
 namespace keel {
 
-// out[i] = in[0][i] + in[1][i] + … for 0 ≤ i < count, from left to right, written to every pointer of `outs`; an out may be one
-// of the ins. call.kind chooses sum or maximum, call.element the type. bf16 is summed in float and rounded once, int64 wraps
-// around, a NaN is the largest number. `stream` may be null; its threads do not change the bits. Allocates nothing.
+// out[i] = in[0][i] + in[1][i] + … for 0 ≤ i < count, from left to right, written to every pointer of `outs`; an out
+// may be one of the ins. call.kind chooses sum or maximum, call.element the type. bf16 is summed in float and rounded
+// once, int64 wraps around, a NaN is the largest number. `stream` may be null; its threads do not change the bits.
+// Allocates nothing.
 void reduce_in_order(Stream* stream, const Group::Call& call, std::span<const std::byte* const> ins,
                      std::span<std::byte* const> outs, std::int64_t count);
 

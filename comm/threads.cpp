@@ -88,7 +88,8 @@ void run_threads(int ranks, const ThreadsOptions& options, const std::function<v
         for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run, rank);
         run(0);
     } catch (const std::system_error& e) {
-        leave(0, concat("of ", ranks, " ranks' threads the system started ", threads.size() + 1, " (", e.what(), ")"), false);
+        leave(0, concat("of ", ranks, " ranks' threads the system started ", threads.size() + 1, " (", e.what(), ")"),
+              false);
     }
     for (std::thread& thread : threads) thread.join();
 

@@ -1,9 +1,9 @@
 // comm/threads_group.h: what the ranks of a group share when they are threads, and the Group of one rank on top of it.
 //
 // Ranks meet: each says what it brings, and enters. When all have entered, each compares, then reads straight from the
-// others' memory; a second meeting tells that nobody reads any more. A rank that gives up (a peer left, the deadline passed)
-// breaks the meeting by one atomic step: either it is complete for everybody or broken for everybody. So nobody leaves, and
-// frees memory, while a peer may read it.
+// others' memory; a second meeting tells that nobody reads any more. A rank that gives up (a peer left, the deadline
+// passed) breaks the meeting by one atomic step: either it is complete for everybody or broken for everybody. So nobody
+// leaves, and frees memory, while a peer may read it.
 #pragma once
 
 #include <array>

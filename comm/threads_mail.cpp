@@ -1,5 +1,5 @@
-// comm/threads_mail.cpp: messages between two ranks of a ThreadsGroup. The receiver copies from the sender's memory; a message is
-// in the receiver's list until it is taken, or taken back, under the list's lock.
+// comm/threads_mail.cpp: messages between two ranks of a ThreadsGroup. The receiver copies from the sender's memory; a
+// message is in the receiver's list until it is taken, or taken back, under the list's lock.
 #include "comm/sum.h"
 #include "comm/threads_group.h"
 
@@ -45,9 +45,10 @@ void ThreadsGroup::receive_bytes(Stream& stream, std::byte* data, std::int64_t b
     };
     own.mail.wait(look, shared_->until(), shared_->spins);
     const int sender = members()[static_cast<std::size_t>(from)];
-    const std::string what_failed = message && message->bytes == bytes ? std::string() :
-        concat(name(), " group of ", rank_list(members()), ": receive of ", bytes, " bytes from rank ", sender, " on channel ",
-               channel);
+    const std::string what_failed = message && message->bytes == bytes
+                                        ? std::string()
+                                        : concat(name(), " group of ", rank_list(members()), ": receive of ", bytes,
+                                                 " bytes from rank ", sender, " on channel ", channel);
     if (!message) fail_waiting(what_failed, {sender});
     const bool fits = message->bytes == bytes;
     const std::int64_t sent = message->bytes;
@@ -81,7 +82,8 @@ void ThreadsGroup::release(ThreadsMessage* message) {
 void ThreadsGroup::drop_send(void* handle) noexcept {
     auto* message = static_cast<ThreadsMessage*>(handle);
     if (!take_back(*message))
-        place(rank()).mail.wait([&] { return message->state != ThreadsMessage::posted; }, Signal::Clock::time_point::max(), 0);
+        place(rank()).mail.wait([&] { return message->state != ThreadsMessage::posted; },
+                                Signal::Clock::time_point::max(), 0);
     release(message);
 }
 
@@ -95,8 +97,8 @@ void ThreadsGroup::end_send(void* handle) {
     const int to = members()[static_cast<std::size_t>(message->to)], channel = message->channel;
     if (!gone && !refused) return release(message);
     drop_send(message);
-    const std::string what = concat(name(), " group of ", rank_list(members()), ": send of ", bytes, " bytes to rank ", to,
-                                    " on channel ", channel);
+    const std::string what = concat(name(), " group of ", rank_list(members()), ": send of ", bytes, " bytes to rank ",
+                                    to, " on channel ", channel);
     if (refused) fail(what, ": it wants ", wanted, "; both must have the same size");
     if (gone) fail_waiting(what, {to});
 }

@@ -22,7 +22,8 @@ std::unique_ptr<Group> World::group(const std::string& name, std::span<const int
     if (sorted.empty()) fail("group ", name, ": it has no members");
     if (twice != sorted.end()) fail("group ", name, ": rank ", *twice, " is a member twice");
     if (sorted.front() < 0 || sorted.back() >= size())
-        fail("group ", name, ": rank ", sorted.front() < 0 ? sorted.front() : sorted.back(), " is not in 0…", size() - 1);
+        fail("group ", name, ": rank ", sorted.front() < 0 ? sorted.front() : sorted.back(), " is not in 0…",
+             size() - 1);
     const auto self = std::find(members.begin(), members.end(), rank());
     if (self == members.end())
         fail("group ", name, " of ", rank_list(members), ": rank ", rank(), " is no member, and must not make it");

@@ -1,7 +1,8 @@
-// comm/world.h: one rank's view of all ranks. It makes groups, and that is all it is for: nothing else asks it for a rank.
+// comm/world.h: one rank's view of all ranks. It makes groups, and that is all it is for: nothing else asks it for a
+// rank.
 //
-// One World object per rank, handed to the rank's body by whoever launched it (comm/threads.h, comm/mpi.h); a process that is
-// alone has a SoloWorld. Calls on one World come from one thread at a time.
+// One World object per rank, handed to the rank's body by whoever launched it (comm/threads.h, comm/mpi.h); a process
+// that is alone has a SoloWorld. Calls on one World come from one thread at a time.
 #pragma once
 
 #include <memory>
@@ -23,10 +24,10 @@ public:
     virtual int local_size() const = 0;
     const std::string& host() const;             // name of the machine
 
-    // The group of the ranks `members`, in this order: members[r] is its rank r. Collective over the members: each of them calls
-    // with the same name and list, and returns when all have; a rank that is no member does not call. Ranks that share
-    // several groups make them in the same order. Groups must die before the World. A second group of the same members is
-    // independent of the first: another thread may use it at the same time.
+    // The group of the ranks `members`, in this order: members[r] is its rank r. Collective over the members: each of
+    // them calls with the same name and list, and returns when all have; a rank that is no member does not call. Ranks
+    // that share several groups make them in the same order. Groups must die before the World. A second group of the
+    // same members is independent of the first: another thread may use it at the same time.
     std::unique_ptr<Group> group(const std::string& name, std::span<const int> members);
     std::unique_ptr<Group> everyone(const std::string& name = "world");  // all ranks, in order
 

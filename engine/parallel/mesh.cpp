@@ -62,7 +62,8 @@ void check_order(const MeshShape& shape) {
     const std::vector<std::string> names = split(shape.order);
     for (const std::string& name : names) {
         if (size_of(shape, name, false) == 0)
-            fail_usage("the order of axes \"", shape.order, "\" has \"", name, "\", which is not one of tp, cp, ep, dp, pp");
+            fail_usage("the order of axes \"", shape.order, "\" has \"", name,
+                       "\", which is not one of tp, cp, ep, dp, pp");
         if (std::count(names.begin(), names.end(), name) > 1)
             fail_usage("the order of axes \"", shape.order, "\" has ", name, " twice");
     }
@@ -95,22 +96,24 @@ MeshShape mesh_shape(int world, MeshShape s, int virtual_stages) {
     if (s.expert_tp < 0) fail_usage("the experts' tp is ", s.expert_tp, "; it must be at least 1, or 0 for tp");
     const std::int64_t copy = std::int64_t{1} * s.tp * s.cp * s.pp;
     if (world < 1 || world % copy != 0)
-        fail_usage(std::to_string(world), " ranks cannot be cut into replicas of ", copy, " (--parallel.tp ", s.tp, " x cp ", s.cp, " x pp ", s.pp,
-                   "); start a multiple of ", copy, " ranks, or change these");
+        fail_usage(std::to_string(world), " ranks cannot be cut into replicas of ", copy, " (--parallel.tp ", s.tp,
+                   " x cp ", s.cp, " x pp ", s.pp, "); start a multiple of ", copy, " ranks, or change these");
     const int left = static_cast<int>(world / copy);
     if (s.dp != 0 && s.dp != left)
-        fail_usage("--parallel.dp is ", s.dp, ", but ", world, " ranks are ", left, " replicas of ", copy, " (tp ", s.tp, " x cp ",
-                   s.cp, " x pp ", s.pp, "); start ", copy * s.dp, " ranks, or leave dp out");
+        fail_usage("--parallel.dp is ", s.dp, ", but ", world, " ranks are ", left, " replicas of ", copy, " (tp ",
+                   s.tp, " x cp ", s.cp, " x pp ", s.pp, "); start ", copy * s.dp, " ranks, or leave dp out");
     s.dp = left;
     const std::int64_t experts = std::int64_t{1} * s.experts_tp() * s.ep * s.pp;
     if (world % experts != 0)
-        fail_usage(std::to_string(world), " ranks cannot be cut into replicas of ", experts, " for the experts (tp ", s.experts_tp(),
-                   " x --parallel.ep ", s.ep, " x pp ", s.pp, ")");
+        fail_usage(std::to_string(world), " ranks cannot be cut into replicas of ", experts, " for the experts (tp ",
+                   s.experts_tp(), " x --parallel.ep ", s.ep, " x pp ", s.pp, ")");
     check_order(s);
     if (s.has_experts() && mesh_groups(s, "pp") != mesh_groups(s, "pp", true))
-        fail_usage("with the order of axes \"", s.order, "\" a pipeline of the experts has other ranks than one of the rest");
+        fail_usage("with the order of axes \"", s.order,
+                   "\" a pipeline of the experts has other ranks than one of the rest");
     if (virtual_stages > 1 && s.pp == 1)
-        fail_usage("--parallel.chunks is ", virtual_stages, ", but there is one pipeline stage; virtual stages need --parallel.pp 2");
+        fail_usage("--parallel.chunks is ", virtual_stages,
+                   ", but there is one pipeline stage; virtual stages need --parallel.pp 2");
     return s;
 }
 
@@ -144,7 +147,8 @@ int rank_at(const MeshShape& shape, const Coordinates& at) {
     for (const Axis& axis : axes_of(shape, false)) {
         const int digit = axis.name == "tp" ? at.tp : axis.name == "cp" ? at.cp : axis.name == "dp" ? at.dp
                                                   : axis.name == "pp" ? at.pp : 0;
-        if (digit < 0 || digit >= axis.size) fail(concat(axis.name, " coordinate ", digit, " is not in 0…", axis.size - 1));
+        if (digit < 0 || digit >= axis.size)
+            fail(concat(axis.name, " coordinate ", digit, " is not in 0…", axis.size - 1));
         rank += digit * stride;
         stride *= axis.size;
     }
@@ -215,7 +219,8 @@ Group& Mesh::need(std::string_view name, std::string_view component) const {
     if (found != groups_.end()) return *found->second;
     std::string made;
     for (const auto& [other, group] : groups_) made += (made.empty() ? "" : ", ") + other;
-    fail(concat(component, " needs the group ", name, ", but this mesh was made with ", made.empty() ? "none" : made, " only"));
+    fail(concat(component, " needs the group ", name, ", but this mesh was made with ", made.empty() ? "none" : made,
+                " only"));
 }
 
 std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {

@@ -19,7 +19,8 @@ TEST(Allocation, CollectivesAndMessagesOfThreadsAllocateNothing) {
         std::vector<bf16> h(part, bf16(1.0f));
         double pair[] = {1, 2};
         std::int64_t number = 1;
-        const View<float> all(x.data(), {4 * part}), other(y.data(), {4 * part}), shard = all.rows(group->rank() * part, part);
+        const View<float> all(x.data(), {4 * part}), other(y.data(), {4 * part}),
+            shard = all.rows(group->rank() * part, part);
         const int next = (group->rank() + 1) % 4, last = (group->rank() + 3) % 4;
         const auto everything = [&] {
             group->all_reduce(stream, all);

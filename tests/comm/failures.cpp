@@ -107,21 +107,33 @@ void a_rank_leaves_at_some_collective(World& world) {
 }
 
 Texts says_missing_2(int rank, int) {
-    return rank == 2 ? Texts{} : Texts{"dp_cp group of ranks 0,1,2,3", "all_reduce of 1000 float32", "#2", "rank 2", "0.3 s"};
+    return rank == 2 ? Texts{}
+                     : Texts{"dp_cp group of ranks 0,1,2,3", "all_reduce of 1000 float32", "#2", "rank 2", "0.3 s"};
 }
-Texts says_missing_3(int rank, int) { return rank == 3 ? Texts{} : Texts{"tp group of ranks 0,1,2,3", "making it", "rank 3"}; }
+Texts says_missing_3(int rank, int) {
+    return rank == 3 ? Texts{} : Texts{"tp group of ranks 0,1,2,3", "making it", "rank 3"};
+}
 Texts says_rank_1_left(int rank, int) {
-    return rank == 1 ? Texts{"the chip is broken"} : Texts{"tp group", "all_reduce", "#2", "rank 1 left: the chip is broken"};
+    return rank == 1 ? Texts{"the chip is broken"}
+                     : Texts{"tp group", "all_reduce", "#2", "rank 1 left: the chip is broken"};
 }
 Texts says_counts(int, int) {
-    return {"ranks disagree in collective #2", "ranks 0,2,3 brought all_reduce of 1000 float32", "rank 1 brought all_reduce of 1001"};
+    return {"ranks disagree in collective #2", "ranks 0,2,3 brought all_reduce of 1000 float32",
+            "rank 1 brought all_reduce of 1001"};
 }
-Texts says_collectives(int, int) { return {"collective #1", "ranks 0,1,2 brought barrier", "rank 3 brought all_reduce of 5"}; }
-Texts says_roots(int, int) { return {"rank 0 brought broadcast of 1 float64 from the group's rank 0", "rank 1; every"}; }
-Texts says_types(int, int) { return {"rank 0 brought all_reduce of 1 int64", "ranks 1,2,3 brought all_reduce of 1 float64"}; }
+Texts says_collectives(int, int) {
+    return {"collective #1", "ranks 0,1,2 brought barrier", "rank 3 brought all_reduce of 5"};
+}
+Texts says_roots(int, int) {
+    return {"rank 0 brought broadcast of 1 float64 from the group's rank 0", "rank 1; every"};
+}
+Texts says_types(int, int) {
+    return {"rank 0 brought all_reduce of 1 int64", "ranks 1,2,3 brought all_reduce of 1 float64"};
+}
 Texts says_no_message(int rank, int) {
     if (rank == 0) return {};
-    return rank == 1 ? Texts{"pp group", "receive of 64 bytes from rank 0 on channel 5", "rank 0"} : Texts{"barrier", "#1"};
+    return rank == 1 ? Texts{"pp group", "receive of 64 bytes from rank 0 on channel 5", "rank 0"}
+                     : Texts{"barrier", "#1"};
 }
 Texts says_sizes(int rank, int) {
     if (rank == 1) return {"receive of 200000 bytes from rank 0 on channel 5", "400000"};
@@ -141,16 +153,20 @@ const std::vector<FailureCase>& failure_cases() {
 #define KEEL_CASE(name) #name, quick, name
 #define KEEL_PATIENT(name) #name, never, name
     static const std::vector<FailureCase> all = {
-        {KEEL_CASE(a_rank_that_does_not_come_is_named_with_the_collective), says_missing_2, "did not come within 0.3 s", ExitCode::peer},
-        {KEEL_CASE(a_rank_that_does_not_join_a_group_is_named), says_missing_3, "did not come within 0.3 s", ExitCode::peer},
-        {KEEL_PATIENT(a_rank_that_throws_is_named_with_its_reason), says_rank_1_left, "rank 1: the chip is broken", ExitCode::failure},
+        {KEEL_CASE(a_rank_that_does_not_come_is_named_with_the_collective), says_missing_2, "did not come within 0.3 s",
+         ExitCode::peer},
+        {KEEL_CASE(a_rank_that_does_not_join_a_group_is_named), says_missing_3, "did not come within 0.3 s",
+         ExitCode::peer},
+        {KEEL_PATIENT(a_rank_that_throws_is_named_with_its_reason), says_rank_1_left, "rank 1: the chip is broken",
+         ExitCode::failure},
         {KEEL_PATIENT(different_counts_are_refused), says_counts, "ranks disagree", ExitCode::failure},
         {KEEL_PATIENT(different_collectives_are_refused), says_collectives, "ranks disagree", ExitCode::failure},
         {KEEL_PATIENT(different_roots_are_refused), says_roots, "ranks disagree", ExitCode::failure},
         {KEEL_PATIENT(different_types_are_refused), says_types, "ranks disagree", ExitCode::failure},
         {KEEL_CASE(a_message_that_is_not_sent_is_named), says_no_message, "did not come within 0.3 s", ExitCode::peer},
         {KEEL_PATIENT(a_message_of_another_size_is_refused), says_sizes, "same size", ExitCode::failure},
-        {KEEL_PATIENT(a_receiver_hears_that_the_sender_left), says_sender_left, "rank 0: disk is full", ExitCode::failure},
+        {KEEL_PATIENT(a_receiver_hears_that_the_sender_left), says_sender_left, "rank 0: disk is full",
+         ExitCode::failure},
         {KEEL_PATIENT(a_rank_leaves_at_some_collective), says_random_death, "rank 2: random death", ExitCode::failure},
     };
 #undef KEEL_CASE

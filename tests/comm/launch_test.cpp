@@ -20,7 +20,9 @@ std::string refusal(const Environment& environment) {
 #define EXPECT_REFUSED(text, ...) EXPECT_NE(refusal(Environment{__VA_ARGS__}).find(text), std::string::npos) \
     << "said: " << refusal(Environment{__VA_ARGS__})
 
-const Environment open_mpi = {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+const Environment open_mpi = {{"OMPI_COMM_WORLD_RANK", "3"},
+                              {"OMPI_COMM_WORLD_SIZE", "8"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
 
 Environment with(Environment base, const Environment& more) {
@@ -57,8 +59,9 @@ TEST(Launch, MpichIsRecognisedWithAndWithoutLocalRanks) {
 }
 
 TEST(Launch, ASlurmStepIsRecognisedAndItsTaskListRead) {
-    const Environment step = {{"SLURM_STEP_ID", "0"},  {"SLURM_PROCID", "17"}, {"SLURM_STEP_NUM_TASKS", "20"}, {"SLURM_NTASKS", "20"},
-                              {"SLURM_LOCALID", "1"},  {"SLURM_NODEID", "2"},  {"SLURM_TASKS_PER_NODE", "8(x2),4"}};
+    const Environment step = {
+        {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "17"}, {"SLURM_STEP_NUM_TASKS", "20"},     {"SLURM_NTASKS", "20"},
+        {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "2"},  {"SLURM_TASKS_PER_NODE", "8(x2),4"}};
     const Launch launch = read_launch(step);
     EXPECT_EQ(launch.launcher, "Slurm");
     EXPECT_EQ(launch.rank, 17);
@@ -77,7 +80,8 @@ TEST(Launch, AStepOfFewerTasksThanTheJobIsTheStep) {
 }
 
 TEST(Launch, ASlurmJobWithoutAStepRunsAloneAndIsToldSo) {
-    const Launch launch = read_launch({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "16"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
+    const Launch launch =
+        read_launch({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "16"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
     EXPECT_EQ(launch.world, 1);
     EXPECT_EQ(launch.launcher, "none");
     EXPECT_NE(launch.note.find("16 tasks, but srun did not start this process"), std::string::npos);
@@ -86,22 +90,27 @@ TEST(Launch, ASlurmJobWithoutAStepRunsAloneAndIsToldSo) {
 TEST(Launch, MpirunInsideOfASlurmJobIsMpirun) {
     // In the batch script's node there is no step; elsewhere the daemon's step shows through.
     EXPECT_EQ(read_launch(with(open_mpi, {{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}})).launcher, "Open MPI");
-    const Environment daemon = {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "3"}, {"SLURM_LOCALID", "0"},
-                                {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"}, {"SLURM_NODEID", "1"}};
+    const Environment daemon = {{"SLURM_STEP_ID", "0"},
+                                {"SLURM_PROCID", "1"},
+                                {"SLURM_STEP_NUM_TASKS", "3"},
+                                {"SLURM_LOCALID", "0"},
+                                {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"},
+                                {"SLURM_NODEID", "1"}};
     EXPECT_EQ(read_launch(with(open_mpi, daemon)).rank, 3);
     EXPECT_TRUE(read_launch(with(open_mpi, daemon)).note.empty());
 }
 
 TEST(Launch, FamiliesThatAgreeAreOne) {
-    const Launch launch = read_launch(with(open_mpi, {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}));
+    const Launch launch =
+        read_launch(with(open_mpi, {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}));
     EXPECT_EQ(launch.launcher, "Open MPI");
 }
 
 TEST(Launch, FamiliesThatContradictEachOtherAreRefusedWithBothNumbers) {
     EXPECT_REFUSED("torchrun says rank 0 of 2, Open MPI says rank 3 of 8", {"OMPI_COMM_WORLD_RANK", "3"},
                    {"OMPI_COMM_WORLD_SIZE", "8"}, {"RANK", "0"}, {"WORLD_SIZE", "2"});
-    EXPECT_REFUSED("MPICH says rank 1 of 4, Slurm says rank 2 of 4", {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"SLURM_STEP_ID", "0"},
-                   {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"});
+    EXPECT_REFUSED("MPICH says rank 1 of 4, Slurm says rank 2 of 4", {"PMI_RANK", "1"}, {"PMI_SIZE", "4"},
+                   {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"});
     EXPECT_REFUSED("contradict", {"PMI_RANK", "1"}, {"PMI_SIZE", "8"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "2"},
                    {"SLURM_NTASKS", "4"}, {"SLURM_TASKS_PER_NODE", "4"});
 }
@@ -124,13 +133,15 @@ TEST(Launch, NumbersThatCannotBeAreRefused) {
     EXPECT_REFUSED("PMI_SIZE is \"99999999999\"", {"PMI_RANK", "1"}, {"PMI_SIZE", "99999999999"});
     EXPECT_REFUSED("LOCAL_RANK is 3, which cannot be with rank 3 of 4 and 2 ranks on this machine", {"RANK", "3"},
                    {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "2"});
-    EXPECT_REFUSED("LOCAL_RANK is 2, which cannot be with rank 1 of 4", {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"});
-    EXPECT_REFUSED("LOCAL_WORLD_SIZE is 9", {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "9"});
+    EXPECT_REFUSED("LOCAL_RANK is 2, which cannot be with rank 1 of 4", {"RANK", "1"}, {"WORLD_SIZE", "4"},
+                   {"LOCAL_RANK", "2"});
+    EXPECT_REFUSED("LOCAL_WORLD_SIZE is 9", {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"},
+                   {"LOCAL_WORLD_SIZE", "9"});
 }
 
 TEST(Launch, TorchrunsVariablesAloneAreRefusedWithWhatToUse) {
-    EXPECT_REFUSED("keel writes no network protocol of its own. Start it by mpirun or srun", {"RANK", "1"}, {"WORLD_SIZE", "4"},
-                   {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"});
+    EXPECT_REFUSED("keel writes no network protocol of its own. Start it by mpirun or srun", {"RANK", "1"},
+                   {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"});
     EXPECT_REFUSED("RANK counts pods", {"RANK", "1"}, {"WORLD_SIZE", "2"});
     const Launch one = read_launch({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
     EXPECT_EQ(one.world, 1);

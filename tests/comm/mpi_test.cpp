@@ -25,8 +25,8 @@ constexpr const char* tcp = "--mca btl self,tcp --mca btl_tcp_if_include lo";  /
 Outcome mpirun(int ranks, const std::string& what, const char* network = shared_memory) {
     // `timeout` is for a test that would hang.
     const std::string command =
-        concat("timeout 60 " KEEL_MPIEXEC " --allow-run-as-root --oversubscribe --bind-to none --mca pml ob1 ", network, " -np ",
-               ranks, " " KEEL_COMM_RANKS " ", what, " 2>&1");
+        concat("timeout 60 " KEEL_MPIEXEC " --allow-run-as-root --oversubscribe --bind-to none --mca pml ob1 ", network,
+               " -np ", ranks, " " KEEL_COMM_RANKS " ", what, " 2>&1");
     const auto begin = std::chrono::steady_clock::now();
     Outcome outcome{-1, "", 0};
     FILE* pipe = popen(command.c_str(), "r");
@@ -90,8 +90,10 @@ TEST(MpiFail, ARankThatIsKilledTakesTheOthersWithIt) {
 
 TEST(MpiFail, AWorldThatIsNotTheLaunchersIsRefused) {
     // As if keel had been started by the mpirun of another MPI: each process would be a world of its own.
-    FILE* pipe = popen("timeout 60 env -i PATH=/usr/bin:/bin HOME=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-                       "PMI_RANK=1 PMI_SIZE=4 " KEEL_COMM_RANKS " suite 2>&1", "r");
+    FILE* pipe = popen(
+        "timeout 60 env -i PATH=/usr/bin:/bin HOME=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+        "PMI_RANK=1 PMI_SIZE=4 " KEEL_COMM_RANKS " suite 2>&1",
+        "r");
     ASSERT_TRUE(pipe);
     std::string said;
     char piece[4096];

@@ -1,4 +1,5 @@
-// One rank of mpi_test.cpp, started by mpirun: `comm_ranks suite`, `comm_ranks kill STEP`, `comm_ranks compute`, or the name of a failure case.
+// One rank of mpi_test.cpp, started by mpirun: `comm_ranks suite`, `comm_ranks kill STEP`, `comm_ranks compute`, or the
+// name of a failure case.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -30,7 +31,8 @@ int complain(std::exception_ptr error, int rank) {
 
 void run_suite(World& world) {
     comm_suite::require(std::string(world.transport()) == "mpi", "transport");
-    comm_suite::require(world.local_rank() < world.local_size() && world.local_size() <= world.size(), "ranks of this machine");
+    comm_suite::require(world.local_rank() < world.local_size() && world.local_size() <= world.size(),
+                        "ranks of this machine");
     for (const comm_suite::Case& one : comm_suite::cases()) {
         try {
             one.body(world);

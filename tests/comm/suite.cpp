@@ -57,7 +57,8 @@ template <class T> void sum_one(Group& g, Stream& stream, std::int64_t n) {
     auto x = values<T>(g.rank(), n);
     g.all_reduce(stream, view(x));
     for (std::int64_t i = 0; i < n; ++i)
-        require(same_bits(x[static_cast<std::size_t>(i)], sum_of<T>(g.size(), i)), "all_reduce of element ", i, " of ", n);
+        require(same_bits(x[static_cast<std::size_t>(i)], sum_of<T>(g.size(), i)), "all_reduce of element ", i, " of ",
+                n);
 }
 
 void sums_are_formed_in_the_order_of_ranks(World& world) {
@@ -136,7 +137,8 @@ void all_gather_puts_the_parts_in_the_order_of_ranks(World& world) {
             g->all_gather(stream, view(x), in_place ? own : view(apart));
             for (int r = 0; r < g->size(); ++r)
                 for (std::int64_t i = 0; i < part; ++i)
-                    require(x[static_cast<std::size_t>(r * part + i)] == value<float>(r, i), "all_gather of rank ", r, ", ", i);
+                    require(x[static_cast<std::size_t>(r * part + i)] == value<float>(r, i), "all_gather of rank ", r,
+                            ", ", i);
         }
 }
 
@@ -146,7 +148,8 @@ void broadcast_gives_everybody_what_the_root_has(World& world) {
     for (int root = 0; root < g->size(); ++root)
         for (const std::int64_t n : sizes) {
             std::vector<std::byte> x(static_cast<std::size_t>(n));
-            for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::byte>(mix(i) + static_cast<unsigned>(g->rank()));
+            for (std::size_t i = 0; i < x.size(); ++i)
+                x[i] = static_cast<std::byte>(mix(i) + static_cast<unsigned>(g->rank()));
             g->broadcast(stream, view(x), root);
             for (std::size_t i = 0; i < x.size(); ++i)
                 require(x[i] == static_cast<std::byte>(mix(i) + static_cast<unsigned>(root)), "broadcast of byte ", i);
@@ -208,12 +211,14 @@ void messages_of_a_channel_keep_their_order_and_channels_are_apart(World& world)
         std::vector<std::vector<float>> sent;
         for (int m = 0; m < 6; ++m) sent.push_back(values<float>(g->rank() * 10 + m, n));
         std::vector<Ticket> tickets;  // message m on channel m % 2, all before anything is received
-        for (int m = 0; m < 6; ++m) tickets.push_back(g->send(stream, view(sent[static_cast<std::size_t>(m)]), next, m % 2));
+        for (int m = 0; m < 6; ++m)
+            tickets.push_back(g->send(stream, view(sent[static_cast<std::size_t>(m)]), next, m % 2));
         std::vector<float> x(static_cast<std::size_t>(n));
         for (const int m : {1, 3, 0, 5, 2, 4}) {
             g->receive(stream, view(x), last, m % 2);
             for (std::int64_t i = 0; i < n; ++i)
-                require(x[static_cast<std::size_t>(i)] == value<float>(last * 10 + m, i), "message ", m, ", element ", i);
+                require(x[static_cast<std::size_t>(i)] == value<float>(last * 10 + m, i), "message ", m, ", element ",
+                        i);
         }
         for (Ticket& ticket : tickets) g->wait(stream, ticket);
         g->wait(stream, tickets[0]);  // nothing
@@ -269,7 +274,8 @@ void groups_have_their_own_ranks_and_order(World& world) {
     std::vector<float> x = values<float>(reversed->rank(), 1000);
     reversed->all_reduce(stream, view(x));
     for (std::int64_t i = 0; i < 1000; ++i)
-        require(same_bits(x[static_cast<std::size_t>(i)], sum_of<float>(n, i)), "the order is the group's, element ", i);
+        require(same_bits(x[static_cast<std::size_t>(i)], sum_of<float>(n, i)), "the order is the group's, element ",
+                i);
     double count = 1;
     half->all_reduce(stream, View<double>(&count, {1}));
     require(count == static_cast<double>(same_parity.size()), "the other half is not in it");
@@ -357,8 +363,10 @@ void ranks_agree_or_are_told_who_differs(World& world) {
     const auto g = world.everyone();
     using Facts = std::vector<std::pair<std::string, std::string>>;
     expect_agreement(*g, Facts{{"build", "keel 0.1 for native"}, {"device", "cpu"}});
-    const std::vector<std::string> names = gather_strings(*g, concat("host", std::string(static_cast<std::size_t>(g->rank()), 'x')));
-    for (std::size_t r = 0; r < names.size(); ++r) require(names[r] == "host" + std::string(r, 'x'), "string of rank ", r);
+    const std::vector<std::string> names =
+        gather_strings(*g, concat("host", std::string(static_cast<std::size_t>(g->rank()), 'x')));
+    for (std::size_t r = 0; r < names.size(); ++r)
+        require(names[r] == "host" + std::string(r, 'x'), "string of rank ", r);
     if (g->size() == 1) return;
     const bool odd = g->rank() == g->size() - 1;
     try {
@@ -366,7 +374,8 @@ void ranks_agree_or_are_told_who_differs(World& world) {
         require(false, "not refused");
     } catch (const Error& e) {
         const std::string text = e.what();
-        for (const std::string& part : {std::string("data"), std::string("a1"), std::string("b2"), concat("rank ", g->size() - 1)})
+        for (const std::string& part :
+             {std::string("data"), std::string("a1"), std::string("b2"), concat("rank ", g->size() - 1)})
             require(text.find(part) != std::string::npos, "message is: ", text);
         require(text.find("build:") == std::string::npos, "message is: ", text);
     }

@@ -1,5 +1,5 @@
-// tests/comm/suite.h: what every transport must do, written once against World. threads_test.cpp runs it on threads of one process,
-// mpi_test.cpp on processes under mpirun.
+// tests/comm/suite.h: what every transport must do, written once against World. threads_test.cpp runs it on threads of
+// one process, mpi_test.cpp on processes under mpirun.
 #pragma once
 
 #include <ostream>
@@ -21,8 +21,8 @@ struct Case {
 inline void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 const std::vector<Case>& cases();
 
-// Must end badly, and say so. On each rank the Error that ends it has all the texts of says(rank); the run as a whole ends with
-// `cause` and `code`.
+// Must end badly, and say so. On each rank the Error that ends it has all the texts of says(rank); the run as a whole
+// ends with `cause` and `code`.
 struct FailureCase {
     const char* name;
     double deadline_s;

@@ -58,7 +58,8 @@ TEST(ThreadsFail, RanksThatDieAtRandomCollectivesLeaveNobodyHanging) {
             Stream stream(1, 64, 64);
             const auto all = world.everyone();  // dies after the memory: what is under way is taken back by its Ticket
             std::vector<float> x(static_cast<std::size_t>(ranks * 300)), y(x.size()), z(x.size());
-            const View<float> whole(x.data(), {ranks * 300}), other(y.data(), {ranks * 300}), third(z.data(), {ranks * 300});
+            const View<float> whole(x.data(), {ranks * 300}), other(y.data(), {ranks * 300}),
+                third(z.data(), {ranks * 300});
             const int next = (world.rank() + 1) % ranks, last = (world.rank() + ranks - 1) % ranks;
             for (int i = 0; i < 1000; ++i) {
                 const auto die = [&](int at) {
@@ -117,7 +118,8 @@ TEST(ThreadsFail, ACollectiveThatOneRankHasLeftCompletesNowhere) {
         std::vector<float> x(1000);
         if (world.rank() == 2) {
             g->abort("for the test");
-            while (failed < 2 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(5)) std::this_thread::yield();
+            while (failed < 2 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(5))
+                std::this_thread::yield();
         }
         try {
             g->all_reduce(stream, View<float>(x.data(), {1000}));

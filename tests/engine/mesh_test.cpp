@@ -98,8 +98,8 @@ TEST(Mesh, LevelsOfContextParallelRanksAreTheWorkedExample) {
 }
 
 TEST(Mesh, GroupsOfAnyNameCoverEveryRankOnce) {
-    for (const char* name : {"tp", "cp", "dp", "pp", "dp_cp", "mp", "tp_cp", "tp_dp", "tp_dp_cp", "ep", "expt_tp", "tp_ep",
-                             "tp_ep_pp", "expt_dp"})
+    for (const char* name : {"tp", "cp", "dp", "pp", "dp_cp", "mp", "tp_cp", "tp_dp", "tp_dp_cp", "ep", "expt_tp",
+                             "tp_ep", "tp_ep_pp", "expt_dp"})
         for (const char* order : {"tp-cp-ep-dp-pp", "pp-dp-ep-cp-tp", "tp-cp-ep-pp-dp"}) {
             const MeshShape shape = {.tp = 2, .cp = 3, .ep = 3, .dp = 2, .pp = 4, .order = order};
             std::multiset<int> seen;
@@ -111,7 +111,8 @@ TEST(Mesh, GroupsOfAnyNameCoverEveryRankOnce) {
 }
 
 TEST(Mesh, WhatIsLeftOfTheWorldAreReplicas) {
-    const MeshShape trillion = mesh_shape(3072, {.tp = 8, .dp = 0, .pp = 64});  // Narayanan et al. 2021, table 1, the 1T row
+    const MeshShape trillion =
+        mesh_shape(3072, {.tp = 8, .dp = 0, .pp = 64});  // Narayanan et al. 2021, table 1, the 1T row
     EXPECT_EQ(trillion.dp, 6);
     EXPECT_EQ(trillion.ranks(), 3072);
     EXPECT_EQ(mesh_shape(1, {.dp = 0}).dp, 1);
@@ -122,14 +123,16 @@ TEST(Mesh, WhatMakesNoMeshIsRefusedByTheNamesOfTheFlags) {
         const std::string message = refusal([&] { (void)mesh_shape(world, shape, virtual_stages); });
         EXPECT_NE(message.find(text), std::string::npos) << "got: " << message;
     };
-    says(3000, {.tp = 8, .dp = 0, .pp = 64}, "3000 ranks cannot be cut into replicas of 512 (--parallel.tp 8 x cp 1 x pp 64)");
+    says(3000, {.tp = 8, .dp = 0, .pp = 64},
+         "3000 ranks cannot be cut into replicas of 512 (--parallel.tp 8 x cp 1 x pp 64)");
     says(0, {.dp = 0}, "0 ranks");
     says(8, {.tp = 0, .dp = 0}, "--parallel.tp is 0");
     says(8, {.pp = -2}, "--parallel.pp is -2");
     says(8, {.cp = 0}, "--parallel.cp is 0");
     says(8, {.ep = 0}, "--parallel.ep is 0");
     says(8, {.dp = -1}, "--parallel.dp is -1");
-    says(8, {.tp = 2, .dp = 3}, "--parallel.dp is 3, but 8 ranks are 4 replicas of 2 (tp 2 x cp 1 x pp 1); start 6 ranks");
+    says(8, {.tp = 2, .dp = 3},
+         "--parallel.dp is 3, but 8 ranks are 4 replicas of 2 (tp 2 x cp 1 x pp 1); start 6 ranks");
     says(8, {.tp = 2, .ep = 3, .dp = 0}, "replicas of 6 for the experts");
     says(8, {.dp = 0, .expert_tp = -1}, "experts' tp is -1");
     says(8, {.tp = 2, .dp = 0, .order = "tp-xp-dp-pp"}, "\"xp\", which is not one of");
@@ -138,7 +141,8 @@ TEST(Mesh, WhatMakesNoMeshIsRefusedByTheNamesOfTheFlags) {
     says(8, {.ep = 2, .dp = 0, .order = "tp-cp-dp-pp"}, "has no ep");
     says(16, {.tp = 2, .cp = 2, .ep = 4, .dp = 0, .pp = 2, .order = "tp-cp-ep-pp-dp"}, "must end in pp");
     says(16, {.ep = 2, .dp = 0, .pp = 2, .order = "ep-pp-tp-cp-dp", .expert_tp = 1}, "must end in pp");
-    says(16, {.tp = 2, .cp = 2, .ep = 4, .dp = 0, .pp = 2, .order = "tp-pp-cp-ep-dp", .expert_tp = 1}, "has other ranks");
+    says(16, {.tp = 2, .cp = 2, .ep = 4, .dp = 0, .pp = 2, .order = "tp-pp-cp-ep-dp", .expert_tp = 1},
+         "has other ranks");
     says(4, {.tp = 2, .dp = 0}, "--parallel.chunks is 2", 2);
     EXPECT_EQ(refusal([] { (void)mesh_shape(4, {.tp = 2, .dp = 0, .pp = 2}, 2); }), "");
 }
