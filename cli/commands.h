@@ -8,6 +8,7 @@ namespace keel {
 
 void add_tokenizer(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_data(CLI::App& app);
 void add_train(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);

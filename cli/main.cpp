@@ -27,6 +27,7 @@ constexpr const char* about =
     "From text to a model, step by step:\n"
     "  keel tokenizer train --vocab 4096 --out tok book.txt       a byte-level BPE tokenizer\n"
     "  keel tokenize --tokenizer tok --out book.tok book.txt      text to token file\n"
+    "  keel data show --data.train book.tok --data.seq_len 256    what the model will see of it\n"
     "  keel estimate --model.preset tiny --data.seq_len 256 …     what a run will need, before it runs\n"
     "  keel train --model.preset tiny --data.train book.tok …     train; writes checkpoints, log and report\n"
     "  keel eval …, keel generate …                               measure it, let it write\n\n"
@@ -58,6 +59,7 @@ int finish(int code) {
 void add_commands(CLI::App& app) {
     keel::add_tokenizer(app);
     keel::add_tokenize(app);
+    keel::add_data(app);
     keel::add_estimate(app);
     keel::add_train(app);
     keel::add_eval(app);

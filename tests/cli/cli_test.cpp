@@ -116,7 +116,7 @@ TEST(Cli, VersionNamesTheBuild) {
 }
 
 TEST(Cli, EveryOptionOfEveryCommandHasASentenceOfHelp) {
-    for (const char* command : {"", "tokenizer train", "tokenize", "estimate", "train", "eval", "generate", "inspect", "convert", "bench"}) {
+    for (const char* command : {"", "tokenizer train", "tokenize", "data show", "estimate", "train", "eval", "generate", "inspect", "convert", "bench"}) {
         const Outcome got = keel(std::string(command) + " --help");
         EXPECT_EQ(got.code, 0) << command;
         std::istringstream lines(got.out);
