@@ -1,14 +1,19 @@
 // cli/bench.cpp: `keel bench`: this machine's ceilings, and how much of them the ops and whole steps of training reach.
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "engine/bench/bench.h"
+#include "engine/bench/parallel.h"
 #include "engine/memory/plan.h"
+#include "kernels/base/file.h"
 #include "kernels/matmul.h"
 
 namespace keel {
@@ -18,7 +23,8 @@ struct BenchOptions {
     std::vector<std::string> cases{"a", "b", "c"}, dtypes{"f32", "bf16"};
     int threads = 0;
     int rounds = 7;
-    bool ops = false, lengths = false, json = false;
+    bool ops = false, lengths = false, json = false, parallel = false;
+    std::string timeline;
 };
 
 void print_json(const bench::Case& c, const bench::StepTime& t) {
@@ -56,11 +62,50 @@ void print_ops(const bench::Case& c, const std::vector<bench::OpTime>& ops, cons
     std::fflush(stdout);
 }
 
+std::string volume(const std::map<std::string, Traffic>& sent) {
+    std::string text;
+    for (const auto& [group, t] : sent)
+        if (t.total() > 0) text += (text.empty() ? "" : ", ") + group + " " + human_bytes(t.total());
+    return text.empty() ? "nothing" : text;
+}
+
+bool same(const std::map<std::string, Traffic>& a, const std::map<std::string, Traffic>& b) {
+    const auto total = [](const auto& map, const std::string& name) { return map.contains(name) ? map.at(name).total() : 0; };
+    return std::ranges::all_of(a, [&](const auto& at) { return at.second.total() == total(b, at.first); }) &&
+           std::ranges::all_of(b, [&](const auto& at) { return at.second.total() == total(a, at.first); });
+}
+
+void run_parallel(const BenchOptions& o) {
+    const int threads = o.threads > 0 ? o.threads : available_cpus();
+    std::printf("configuration b on ranks that are threads and share %d processors, in turns with one rank that has them all\n", threads);
+    for (const auto& dtype : o.dtypes) {
+        std::printf("%-5s %-8s %10s %10s %10s %9s %12s %12s  %s\n", "dtype", "layout", "median ms", "best ms", "tokens/s", "of 1 rank",
+                    "hidden ms", "exposed ms", "rank 0 sends in a step");
+        const auto times = bench::measure_parallel(dtype, threads, o.rounds);
+        for (const auto& t : times) {
+            const double tokens = static_cast<double>(t.c.config.train.global_batch * t.c.config.data.seq_len);
+            std::printf("%-5s %-8s %10.1f %10.1f %10.0f %7.1f %% %12.2f %12.2f  %s%s\n", dtype.c_str(), t.c.name.c_str(),
+                        1e3 * t.seconds.median_s, 1e3 * t.seconds.best_s, tokens / t.seconds.median_s,
+                        100 * times[0].seconds.median_s / t.seconds.median_s, 1e3 * t.hidden_s, 1e3 * t.exposed_s,
+                        volume(t.sent).c_str(), same(t.sent, t.formula) ? ", as the formula" : (", but the formula says " + volume(t.formula)).c_str());
+            if (!o.timeline.empty()) {
+                std::string name = dtype + " " + t.c.name + ".svg";
+                std::ranges::replace(name, ' ', '-');
+                std::filesystem::create_directories(o.timeline);
+                write_file_atomically(std::filesystem::path(o.timeline) / name, t.timeline);
+            }
+        }
+    }
+    if (!o.timeline.empty()) std::printf("timelines of the last steps: %s\n", o.timeline.c_str());
+}
+
 void run_bench(const BenchOptions& o) {
     for (const auto& dtype : o.dtypes)
         if (dtype != "f32" && dtype != "bf16") fail_usage("--dtype is \"" + dtype + "\"; it can be f32 or bf16");
     if (o.rounds < 1) fail_usage("--rounds is ", o.rounds, "; give a positive number");
     for (const auto& name : o.cases) bench::standard_case(name, "f32");
+    if (!o.timeline.empty() && !o.parallel) fail_usage("--timeline ", o.timeline, " shows steps of --parallel; give that too");
+    if (o.parallel) return run_parallel(o);
     Stream stream(o.threads);
     const bench::Peaks peaks = bench::measure_peaks(stream);
     if (o.json) {
@@ -114,6 +159,8 @@ void add_bench(CLI::App& app) {
     command->add_flag("--ops", o->ops, "also every op of each step, one at a time");
     command->add_flag("--lengths", o->lengths, "also steps of 4096 tokens with T = 256 … 4096");
     command->add_flag("--json", o->json, "one JSON object per whole step, nothing else");
+    command->add_flag("--parallel", o->parallel, "instead: configuration b on two ranks by data, tensor, context and pipeline parallelism");
+    command->add_option("--timeline", o->timeline, "folder for a picture of each layout's last step: what is hidden behind what");
     command->callback([o] { run_bench(*o); });
 }
 

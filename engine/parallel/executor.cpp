@@ -30,23 +30,29 @@ const Executor::Schedule& Executor::schedule(std::int64_t micro_batches) {
     return schedules_.emplace(micro_batches, std::move(s)).first->second;
 }
 
-void Executor::forward(const PipelineShape& shape, int chunk, int slot) {
+void Executor::forward(const PipelineShape& shape, int micro_batch, int chunk, int slot) {
     const StagePlace here{ranks_.pp.rank(), chunk};
     Ticket& sent = outputs_[static_cast<std::size_t>(slot)];
     ranks_.pp.wait(stream_, sent);
-    if (const auto from = previous_stage(shape, here))
+    if (const auto from = previous_stage(shape, here)) {
+        const Spans::Scope span(spans_, "receive", micro_batch, chunk);
         ranks_.pp.receive(stream_, model_.ports(chunk, slot).input, from->rank, channel(PipelineAction::forward, chunk));
+    }
+    const Spans::Scope span(spans_, "forward", micro_batch, chunk);
     model_.forward(chunk, slot);
     if (const auto to = next_stage(shape, here))
         sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).output, to->rank, channel(PipelineAction::forward, to->chunk));
 }
 
-double Executor::backward(const PipelineShape& shape, int chunk, int slot, bool last) {
+double Executor::backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, bool last) {
     const StagePlace here{ranks_.pp.rank(), chunk};
     Ticket& sent = gradients_[static_cast<std::size_t>(slot)];
     ranks_.pp.wait(stream_, sent);
-    if (const auto from = next_stage(shape, here))
+    if (const auto from = next_stage(shape, here)) {
+        const Spans::Scope span(spans_, "receive", micro_batch, chunk);
         ranks_.pp.receive(stream_, model_.ports(chunk, slot).gradient, from->rank, channel(PipelineAction::backward, chunk));
+    }
+    const Spans::Scope span(spans_, "backward", micro_batch, chunk);
     const double loss = model_.backward(chunk, slot, last);
     if (const auto to = previous_stage(shape, here))
         sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).gradient, to->rank, channel(PipelineAction::backward, to->chunk));
@@ -65,9 +71,9 @@ bool Executor::train(std::int64_t micro_batches, const Source& source, const Eac
         if (action.kind == PipelineAction::forward) {
             if (s.shape.stages == 1 && action.micro_batch > 0 && stop && stop()) return false;
             model_.load(slot, source(action.micro_batch));
-            forward(s.shape, action.chunk, slot);
+            forward(s.shape, action.micro_batch, action.chunk, slot);
         } else {
-            const double loss = backward(s.shape, action.chunk, slot, action.micro_batch == s.shape.micro_batches - 1);
+            const double loss = backward(s.shape, action.micro_batch, action.chunk, slot, action.micro_batch == s.shape.micro_batches - 1);
             if (action.chunk == s.shape.chunks - 1) each(loss);
         }
     }
@@ -81,7 +87,7 @@ void Executor::evaluate(std::int64_t micro_batches, const Source& source, const 
     for (std::int64_t i = 0; i < micro_batches; ++i) {
         const int slot = static_cast<int>(i % slots);
         model_.load(slot, source(i));
-        for (int chunk = 0; chunk < shape.chunks; ++chunk) forward(shape, chunk, slot);
+        for (int chunk = 0; chunk < shape.chunks; ++chunk) forward(shape, static_cast<int>(i), chunk, slot);
         each(model_.loss(slot));
     }
     settle();

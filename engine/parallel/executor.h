@@ -12,6 +12,7 @@
 
 #include "engine/config.h"
 #include "engine/model/model.h"
+#include "engine/observe/spans.h"
 #include "engine/parallel/pipeline.h"
 #include "engine/parallel/ranks.h"
 
@@ -32,6 +33,7 @@ public:
     using Each = std::function<void(double loss)>;
     // Forward and backward of `micro_batches`; gradients are final afterwards, but not reduced. False if it was abandoned.
     bool train(std::int64_t micro_batches, const Source& source, const Each& each, const Stop& stop);
+    void record(Spans* spans) { spans_ = spans; }  // where actions and waits are written; may be null
     void evaluate(std::int64_t micro_batches, const Source& source, const Each& each);  // forward only
 
 private:
@@ -41,8 +43,8 @@ private:
         PipelineSlots slots;
     };
     const Schedule& schedule(std::int64_t micro_batches);
-    void forward(const PipelineShape& shape, int chunk, int slot);
-    double backward(const PipelineShape& shape, int chunk, int slot, bool last);
+    void forward(const PipelineShape& shape, int micro_batch, int chunk, int slot);
+    double backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, bool last);
     void settle();  // everything sent was received
 
     const Config& config_;
@@ -51,6 +53,7 @@ private:
     Model& model_;
     std::map<std::int64_t, Schedule> schedules_;  // by micro-batches
     std::vector<Ticket> outputs_, gradients_;     // per slot
+    Spans* spans_ = nullptr;
 };
 
 }  // namespace keel

@@ -66,6 +66,7 @@ void Gradients::ready(int first, int last) {
         reducing_[static_cast<std::size_t>(bucket)] = worker_->post(
             [](void* self, int b, Stream& s) {
                 auto& g = *static_cast<Gradients*>(self);
+                const Spans::Scope span(g.spans_beside_, "reduce", b);
                 g.reduce(b, g.ranks_.beside, s);
             },
             this, bucket);
@@ -133,7 +134,10 @@ void Gradients::finish() {
         if (reducing_[at]) wait(reducing_[at]);
     }
     for (int bucket = 0; bucket < static_cast<int>(missing_.size()); ++bucket)
-        if (!reduced_[static_cast<std::size_t>(bucket)]) reduce(bucket, ranks_.replicas, stream_);
+        if (!reduced_[static_cast<std::size_t>(bucket)]) {
+            const Spans::Scope span(ranks_.replicas.size() > 1 ? spans_ : nullptr, "reduce", bucket);
+            reduce(bucket, ranks_.replicas, stream_);
+        }
 }
 
 bool Gradients::fits(std::int64_t sequences) {
@@ -177,12 +181,14 @@ void Gradients::gather() {
     if (ranks_.replicas.size() == 1) return;
     for (int bucket = static_cast<int>(missing_.size()) - 1; bucket >= 0; --bucket) {  // forward reads the last one first
         if (!overlap_) {
+            const Spans::Scope span(spans_, "gather", bucket);
             fetch(bucket, ranks_.replicas, stream_);
             continue;
         }
         fetching_[static_cast<std::size_t>(bucket)] = worker_->post(
             [](void* self, int b, Stream& s) {
                 auto& g = *static_cast<Gradients*>(self);
+                const Spans::Scope span(g.spans_beside_, "gather", b);
                 g.fetch(b, g.ranks_.beside, s);
             },
             this, bucket);
@@ -200,6 +206,7 @@ void Gradients::need(int first, int last) {
 void Gradients::need_all() { need(0, static_cast<int>(params_.specs.size())); }
 
 void Gradients::wait(std::int64_t task) {
+    const Spans::Scope span(spans_, "wait");
     const auto start = std::chrono::steady_clock::now();
     worker_->wait(task);
     exposed_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/model/params.h"
+#include "engine/observe/spans.h"
 #include "engine/overlap/worker.h"
 #include "engine/parallel/exact.h"
 #include "engine/parallel/ranks.h"
@@ -68,6 +69,8 @@ public:
     void need(int first, int last);  // waits until parameters [first, last) are there
     void need_all();
 
+    // Where reductions and gathers are written, those of the thread beside apart; may be null.
+    void record(Spans* here, Spans* beside) { spans_ = here, spans_beside_ = beside; }
     // Seconds the communicating thread has worked, and that others have waited for it: what was hidden, and what was not.
     double hidden_seconds() const { return worker_ ? worker_->busy_seconds() - exposed_seconds_ : 0; }
     double exposed_seconds() const { return exposed_seconds_; }
@@ -91,6 +94,7 @@ private:
     std::unique_ptr<Worker> worker_;
     std::optional<ExactSums> exact_;
     double exposed_seconds_ = 0;
+    Spans *spans_ = nullptr, *spans_beside_ = nullptr;
 };
 
 }  // namespace keel
