@@ -88,7 +88,7 @@ TEST(ThreadsFail, RanksThatDieAtRandomCollectivesLeaveNobodyHanging) {
 // Its memory may be gone by then.
 TEST(ThreadsFail, ATicketThatDiesUnwaitedTakesItsMessageBack) {
     try {
-        run_threads(2, {.deadline_s = 0.2}, [](World& world) {
+        run_threads(2, {.deadline_s = 1}, [](World& world) {
             const auto g = world.everyone("pp");
             Stream stream(1, 64, 64);
             float x[4] = {};
