@@ -143,7 +143,9 @@ struct MemorySection {
 struct CkptSection {
     std::string init, resume = "auto";
     std::int64_t interval = 0, keep_last = 2, keep_every = 0;
-    bool accept_changes = false;
+    bool accept_changes = false, async = false;
+    std::string local_dir;
+    std::int64_t local_interval = 0, local_distance = 0;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(init, "model folder or checkpoint whose weights the run starts from");
@@ -152,6 +154,10 @@ struct CkptSection {
         KEEL_FIELD(keep_last, "newest checkpoints to keep; 0 keeps all");
         KEEL_FIELD(accept_changes, "resume although data, schedule or batch differ from the checkpoint's");
         KEEL_FIELD(keep_every, "also keep each checkpoint whose step is a multiple of this; 0 turns it off");
+        KEEL_FIELD(async, "training goes on while a checkpoint is written, from a snapshot that takes the state's memory again");
+        KEEL_FIELD(local_dir, "node-local storage for fast checkpoints, copied to a partner rank; a restart takes the newest whole one");
+        KEEL_FIELD(local_interval, "steps between local checkpoints");
+        KEEL_FIELD(local_distance, "how many ranks away the partner is, such as the ranks per node; 0 means half of all ranks");
     }
 };
 

@@ -209,6 +209,10 @@ void check_memory_and_run(const Config& c) {
                    ", so no checkpoint would fall on it");
     if (c.ckpt.keep_every > 0 && c.ckpt.interval == 0)
         fail_usage("--ckpt.keep_every ", c.ckpt.keep_every, " needs --ckpt.interval: without it only the last state is saved");
+    require_at_least("ckpt.local_interval", c.ckpt.local_interval, 0);
+    require_at_least("ckpt.local_distance", c.ckpt.local_distance, 0);
+    if (c.ckpt.local_dir.empty() != (c.ckpt.local_interval == 0))
+        fail_usage("--ckpt.local_dir and --ckpt.local_interval need each other: where, and how often");
     if (c.ckpt.resume.empty())
         fail_usage("--ckpt.resume is empty; it must be auto, none or the path of a checkpoint");
     if (!c.ckpt.init.empty() && c.ckpt.resume != "auto" && c.ckpt.resume != "none")

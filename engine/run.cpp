@@ -115,16 +115,33 @@ std::optional<CheckpointInfo> checkpoint_to_resume(const Run& run) {
     return newest;
 }
 
-void resume(Run& run, const CheckpointInfo& info) {
-    const SavedState saved = parse_state(info.state, (info.path / "state.json").string());
-    if (saved.tokenizer_hash != 0) run.data.check_tokenizer(saved.tokenizer_hash, "the tokenizer of " + info.path.string());
-    const std::string changes = check_resume(saved.config, run.config, info.path.string());
+// `load` brings the tensors, of the checkpoint at `path`.
+template <class Load> void resume(Run& run, const std::string& state, const fs::path& path, Load&& load) {
+    const SavedState saved = parse_state(state, (path / "state.json").string());
+    if (saved.tokenizer_hash != 0) run.data.check_tokenizer(saved.tokenizer_hash, "the tokenizer of " + path.string());
+    const std::string changes = check_resume(saved.config, run.config, path.string());
     if (!changes.empty()) std::fprintf(stderr, "keel: going on with changed settings:\n%s", changes.c_str());
-    load_checkpoint(run.ranks.world, info.path, state_pieces(*run.model, Pieces::to_load));
+    load();
     run.model->share_params();
     set_exact_scales(run.config, *run.model, saved.scales);
-    run.config_json = read_checkpoint_file(info.path, "config.json").value_or("");
     run.progress = saved.progress;
+}
+
+void warn(const std::string& text) { std::fprintf(stderr, "keel: warning: %s\n", text.c_str()); }
+
+// A checkpoint that was announced goes into the log; one that was not is told. The last of a run must be.
+void heed(Run& run, const std::optional<Saved>& saved, bool last) {
+    if (!saved) return;
+    if (saved->error.empty())
+        run.record([&](Observe& observe) { observe.record_save(saved->progress, saved->path.c_str(), saved->seconds); });
+    else if (last)
+        fail(saved->error);
+    else
+        run.record([&](Observe&) { warn(saved->error + "; training goes on, older checkpoints are as they were"); });
+}
+
+std::string state_now(Run& run) {
+    return state_text(run.progress, run.config, run.data.tokenizer_hash(), exact_scales(run.config, *run.model));
 }
 
 // Before they work together, ranks compare what they are; the one that differs is named.
@@ -188,8 +205,19 @@ Run::Run(Config asked, World* given)
 
     model = make_model(config, stream, training_use(config, ranks.place), ranks);
     executor = std::make_unique<Executor>(config, stream, ranks, *model);
-    if (saved) {
-        resume(*this, *saved);
+    saver.emplace(config, world, ranks.world, *model, checkpoint_root());
+    std::optional<LocalCheckpoints::Found> local;
+    if (config.ckpt.resume == "auto") local = saver->find_local(saved ? saved->step : 0, warn);
+    else saver->discard_local_after(saved ? saved->step : -1);
+    if (saved) config_json = read_checkpoint_file(saved->path, "config.json").value_or("");
+    else if (local && !config.ckpt.init.empty()) config_json = open_model(config.ckpt.init).config_json;
+    if (local) {
+        resume(*this, local->state, local->path, [&] { saver->load(*local); });
+        if (first) std::fprintf(stderr, "keel: going on from the local checkpoint of step %lld\n", static_cast<long long>(local->step));
+    } else if (saved) {
+        resume(*this, saved->state, saved->path, [&] {
+            load_checkpoint(ranks.world, saved->path, state_pieces(*model, Pieces::to_load));
+        });
     } else {
         model->init(config.train.seed);
         if (!config.ckpt.init.empty()) {
@@ -215,18 +243,21 @@ Run::Run(Config asked, World* given)
 
 void save_checkpoint(Run& run) {
     const Ledger::Scope scope(run.ledger, Phase::checkpoint);
-    const auto start = Clock::now();
     std::vector<ExtraFile> extra = run.companions;
     if (!run.tokenizer_json.empty()) extra.push_back({"tokenizer.json", run.tokenizer_json});
     if (!run.config_json.empty()) extra.push_back({"config.json", run.config_json});
     run.model->gradients().need_all();
-    const fs::path path = save_checkpoint(
-        run.ranks.world, run.checkpoint_root(), run.progress.steps,
-        state_text(run.progress, run.config, run.data.tokenizer_hash(), exact_scales(run.config, *run.model)), state_pieces(*run.model, Pieces::to_save), extra,
-        {.keep_last = run.config.ckpt.keep_last, .keep_every = run.config.ckpt.keep_every});
-    run.record([&](Observe& observe) {
-        observe.record_save(run.progress, path.c_str(), std::chrono::duration<double>(Clock::now() - start).count());
-    });
+    heed(run, run.saver->save(run.stream, run.progress, state_now(run), extra), false);
+}
+
+void tend_saves(Run& run, bool stepped, bool last) {
+    if (!run.saver->under_way() && !(stepped && run.saver->local_due(run.progress))) return;
+    const Ledger::Scope scope(run.ledger, Phase::checkpoint);
+    heed(run, run.saver->settle(last), last);
+    if (!stepped || !run.saver->local_due(run.progress)) return;
+    run.model->gradients().need_all();
+    const std::string problem = run.saver->save_locally(run.progress, state_now(run));
+    if (!problem.empty()) run.record([&](Observe&) { warn(problem); });
 }
 
 std::filesystem::path finish(Run& run, const char* why) {

@@ -24,6 +24,7 @@
 #include "engine/parallel/mesh.h"
 #include "engine/parallel/ranks.h"
 #include "engine/progress.h"
+#include "engine/saver.h"
 #include "engine/schedule.h"
 
 namespace keel {
@@ -48,6 +49,7 @@ struct Run {
     Stream stream;
     std::unique_ptr<Model> model;
     std::unique_ptr<Executor> executor;
+    std::optional<Saver> saver;
     Loader loader;
     std::optional<Loader> valid_loader;
     std::vector<std::int32_t> token_bytes;  // bytes of text each id stands for; empty without a tokenizer
@@ -65,8 +67,10 @@ struct Run {
     std::filesystem::path checkpoint_root() const { return std::filesystem::path(config.run.dir) / "checkpoints"; }
 };
 
-// Writes a checkpoint of this moment; a later run resumes from it bit for bit.
+// Writes a checkpoint of this moment, or begins to; a later run resumes from it bit for bit.
 void save_checkpoint(Run& run);
+// After every decision: the local checkpoint that is due, and what became of one under way. `last` waits for it.
+void tend_saves(Run& run, bool stepped, bool last);
 
 // After the loop: lets the model write a sample if asked for one, and closes the log and the report. `why` as in the log.
 // Returns where the report lies.

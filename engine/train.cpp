@@ -90,6 +90,7 @@ const char* train(Run& run) {
         }
         const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress), run.schedule.done(run.progress));
         if (verdict.save) save_checkpoint(run);
+        tend_saves(run, step && !verdict.save, verdict.stop);          // local ones, and one that is being written
         if (verdict.stop) return verdict.why;                          // stop implies save; the last sample stops too
     }
     return "done";

@@ -189,6 +189,12 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
             master = plan.reserve<float>("master weights", {params.owned_size}, always, Use::optimizer);
         m = plan.reserve<float>("first moment", {params.owned_size}, always, Use::optimizer);
         v = plan.reserve<float>("second moment", {params.owned_size}, always, Use::optimizer);
+        if (use.snapshot) {  // of each element owned; and each rectangle of its own line
+            std::int64_t bytes = params.owned_size * static_cast<std::int64_t>(sizeof(T) + (std::is_same_v<T, float> ? 8 : 12));
+            for (const ShardPiece& piece : params.owned)
+                bytes += 3 * 4 * 64 * static_cast<std::int64_t>(params.specs[static_cast<std::size_t>(piece.param)].rows.size());
+            snapshot = plan.reserve<std::byte>("snapshot of a checkpoint", {bytes}, always, Use::optimizer);
+        }
     }
     rope = plan.reserve<float>("rope table", {use.positions, model.head_dim}, always, Use::temporary);
 

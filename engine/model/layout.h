@@ -30,6 +30,7 @@ struct ModelUse {
     Recompute recompute = Recompute::none;
     bool training = true;
     bool exact = false;       // gradients are summed as integers
+    bool snapshot = false;    // checkpoints are written while training goes on
     int slots = 1;            // micro-batches under way at once
     std::int64_t bucket = 0;  // gradient elements reduced together; 0 is all
 };
@@ -81,6 +82,7 @@ template <class T> struct ModelLayout {
     Reserved<float> master, m, v, grad;    // master only for bf16
     Reserved<float> lookup_grad;           // of a tied embedding as an embedding; as a head it is in grad
     Reserved<std::int64_t> exact;          // integer sums of grad
+    Reserved<std::byte> snapshot;          // of what this rank saves (ckpt/async_save.h)
     Reserved<float> rope;
     Reserved<T> whole_embed, whole_dembed; // [tokens, hidden]  with sequence parallelism, where the embedding is
     std::vector<BlockLayout<T>> blocks;    // of all chunks, in order

@@ -192,6 +192,9 @@ public:
     }
 
     View<const float> token_loss() const override { return arena_.view(layout_.loss); }
+    View<std::byte> snapshot() override {
+        return layout_.use.snapshot ? arena_.view(layout_.snapshot) : View<std::byte>(nullptr, {0});
+    }
 
     Ports ports(int chunk, int slot) override {
         const std::int64_t rows = slots_[static_cast<std::size_t>(slot)].rows;
@@ -495,6 +498,7 @@ ModelUse training_use(const Config& config, const RankPlace& place) {
     const std::int64_t vocab = vocab_range(config.model.vocab, config.parallel.vocab_multiple, config.parallel.tp, 0).size();
     return {.tokens = tokens, .positions = config.data.seq_len, .head_chunk = head_chunk(config.memory.head_chunk, tokens, vocab),
             .recompute = recompute_policy(config.memory.recompute), .training = true, .exact = config.numerics.grad_sum == "exact",
+            .snapshot = config.ckpt.async,
             .slots = peak_in_flight(table),
             .bucket = config.parallel.pp > 1 && place.pp > 0 ? 0 : config.parallel.bucket > 0
                           ? config.parallel.bucket : default_bucket_size(replicas * config.parallel.cp)};

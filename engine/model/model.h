@@ -86,6 +86,7 @@ public:
     virtual View<float> first_moment() = 0;
     virtual View<float> second_moment() = 0;
     virtual std::byte* param_data() = 0;  // elements of dtype()
+    virtual View<std::byte> snapshot() = 0;  // room for a copy of what this rank saves; none without ModelUse::snapshot
     virtual void share_params() = 0;        // after a load: parameters that this rank owns go to the other replicas
     virtual void master_from_params() = 0;
 };
