@@ -2,8 +2,10 @@
 // made by the code that a run uses, so the two agree to the byte.
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/config_flags.h"
@@ -13,7 +15,11 @@
 #include "engine/model_shape.h"
 #include "engine/observe/flops.h"
 #include "engine/observe/log_line.h"
+#include "engine/parallel/forecast.h"
+#include "engine/parallel/layout.h"
+#include "engine/parallel/schedule_picture.h"
 #include "engine/presets.h"
+#include "kernels/base/file.h"
 
 namespace keel {
 namespace {
@@ -44,8 +50,14 @@ void print_count(const char* what, std::int64_t count, std::int64_t total) {
                 100 * static_cast<double>(count) / static_cast<double>(total));
 }
 
+struct EstimateOptions {
+    bool presets = false;
+    std::optional<std::string> schedule;  // "text", or a file.svg
+    std::string cluster;
+};
+
 // What an estimate does not need may be left out.
-Config estimated(Config config) {
+Config estimated(Config config, const std::optional<Cluster>& cluster) {
     if (config.model.vocab == 0 && !config.data.tokenizer.empty())
         config.model.vocab = Tokenizer::load(config.data.tokenizer).vocab_size();
     resolve_model(config.model);
@@ -53,16 +65,43 @@ Config estimated(Config config) {
         fail_usage("--model.vocab is missing: give it, a --data.tokenizer to take it from, or a --model.preset");
     if (config.data.train.empty()) config.data.train = {"any.tok"};
     if (config.run.dir.empty()) config.run.dir = "any";
-    if (config.train.global_batch == 0 && config.train.micro_batch == 0) config.train.micro_batch = 1;
+    if (cluster) resolve_mesh(config.parallel, cluster->gpus);
+    if (config.train.global_batch == 0) {  // the smallest batch that gives every replica and stage something to do
+        config.train.micro_batch = std::max<std::int64_t>(config.train.micro_batch, 1);
+        config.train.global_batch = config.train.micro_batch * std::max<std::int64_t>(config.parallel.dp, 1) * config.parallel.pp;
+    }
     resolve_batch(config.train);
     if (config.train.steps == 0 && config.train.samples == 0) config.train.samples = config.train.global_batch;
     resolve_and_validate(config);
     return config;
 }
 
-void run_estimate(Config asked) {
+// The picture of the schedule that the parallel settings make: on the terminal, or as a file.
+void draw_schedule(const Config& config, const std::string& where) {
+    const PipelineRun run = schedule_forecast(config);
+    const std::string unit = "block forwards by FLOPs";
+    if (where == "text") {
+        std::printf("%s", schedule_text(run, unit).c_str());
+        return;
+    }
+    if (!where.ends_with(".svg"))
+        fail_usage("--schedule ", where, ": give text, or the name of a file that ends in .svg");
+    AtomicFile file(where);
+    file.write(schedule_svg(run, unit));
+    file.commit();
+    std::printf("%s\nwritten to %s\n", schedule_caption(run, unit).c_str(), where.c_str());
+}
+
+void run_estimate(Config asked, const EstimateOptions& options) {
     const bool has_length = asked.train.steps > 0 || asked.train.samples > 0;
-    const Config config = estimated(std::move(asked));
+    std::optional<Cluster> cluster;
+    if (!options.cluster.empty()) cluster = parse_cluster(options.cluster);
+    const Config config = estimated(std::move(asked), cluster);
+    if (options.schedule) {
+        draw_schedule(config, *options.schedule);
+        if (!cluster) return;
+        std::printf("\n");
+    }
     const std::int64_t seq_len = config.data.seq_len;
 
     const ParameterCount count = parameter_count(config.model);
@@ -87,7 +126,13 @@ void run_estimate(Config asked) {
                     static_cast<long long>(config.train.steps), tokens, token * tokens,
                     duration_text(token * tokens / 1e12).text);
     }
-    std::printf("\n%s", plan_model(config, training_use(config)).table().c_str());
+    if (!cluster && ranks_asked(config.parallel) == 1) {
+        std::printf("\n%s", plan_model(config, training_use(config)).table().c_str());
+        return;
+    }
+    std::printf("\n");
+    if (cluster) std::printf("%s\n", forecast_text(cluster_forecast(config, *cluster), cluster_layout(config), *cluster).c_str());
+    std::printf("%s", stage_memory(config, cluster ? cluster->memory_gb : 0).c_str());
 }
 
 }  // namespace
@@ -95,11 +140,19 @@ void run_estimate(Config asked) {
 void add_estimate(CLI::App& app) {
     CLI::App* command = app.add_subcommand("estimate", "show parameters, FLOPs and memory plan of a run, allocating nothing");
     auto flags = std::make_shared<ConfigFlags>(*command);
-    auto list = std::make_shared<bool>(false);
-    command->add_flag("--presets", *list, "list the shapes that --model.preset knows");
-    command->callback([flags, list] {
-        if (*list) print_presets();
-        else run_estimate(flags->read());
+    auto options = std::make_shared<EstimateOptions>();
+    command->add_flag("--presets", options->presets, "list the shapes that --model.preset knows");
+    command->add_option("--schedule", options->schedule, "draw the pipeline schedule: as text, or into a file.svg")
+        ->expected(0, 1)
+        ->default_str("text")
+        ->type_name("text|FILE.svg");
+    command->add_option("--cluster", options->cluster,
+                        "predict a step on gpus=N,device=a100|h100|h200; per_node, tflops, memory (GB), hbm, nvlink, ib (GB/s), gemm "
+                        "and attention (shares of tflops) change the device")
+        ->type_name("gpus=N,...");
+    command->callback([flags, options] {
+        if (options->presets) print_presets();
+        else run_estimate(flags->read(), *options);
     });
 }
 

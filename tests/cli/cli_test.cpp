@@ -154,6 +154,29 @@ TEST(Cli, EstimateShowsParametersFlopsAndMemoryOfAModelTooLargeForThisMachine) {
     EXPECT_NE(got.out.find("the run: 10 steps"), std::string::npos);
 }
 
+TEST(Cli, EstimateDrawsThePipelineScheduleAndForecastsACluster) {
+    const std::string model = "estimate --model.preset tiny --model.layers 8 --data.seq_len 256 ";
+    Outcome got = keel(model + "--parallel.pp 2 --train.micro_batch 1 --train.global_batch 2 --schedule");
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_TRUE(got.out.starts_with("rank 0 |F0|F1")) << got.out;
+    EXPECT_NE(got.out.find("1f1b, 2 stages, 2 micro-batches: "), std::string::npos);
+
+    const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / ("keel_schedule_" + std::to_string(getpid()) + ".svg");
+    got = keel(model + "--parallel.pp 2 --train.global_batch 8 --train.micro_batch 1 --schedule " + file.string());
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_TRUE(std::filesystem::exists(file));
+    std::filesystem::remove(file);
+    expect_usage_error(model + "--schedule picture.png", "--schedule picture.png: give text, or the name of a file that ends in .svg");
+
+    got = keel(model + "--parallel.tp 2 --parallel.pp 2 --cluster gpus=16,device=h200");  // the batch is chosen
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_NE(got.out.find("layout       tp 2 with sequence, cp 1, dp 4, pp 2 (1f1b), 2 micro-batches of 1 x 256 tokens"), std::string::npos)
+        << got.out;
+    EXPECT_NE(got.out.find("MFU "), std::string::npos);
+    EXPECT_NE(got.out.find("memory of one rank, by pipeline stage"), std::string::npos);
+    expect_usage_error(model + "--cluster gpus=8,devise=a100", "--cluster: there is no \"devise\"; did you mean device?");
+}
+
 TEST(Cli, AReaderThatLeavesIsNotAnError) {
     EXPECT_EQ(std::system("bash -c 'set -o pipefail; \"" KEEL_BINARY "\" train --help | true'"), 0);
 }
