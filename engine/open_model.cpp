@@ -1,6 +1,7 @@
 #include "engine/open_model.h"
 
 #include <cstdio>
+#include <cstring>
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/model_folder.h"
@@ -72,6 +73,33 @@ void load_params(const ModelSource& source, Model& model) {
     const std::vector<NamedTensor> params = param_tensors(model);
     if (source.kind == ModelSource::Kind::checkpoint) load_checkpoint(source.path, params);
     else load_weights(source.path, model_shape(source.config.model), params);
+}
+
+void load_params(const ModelSource& source, Model& model, Group& world) {
+    std::vector<TensorPiece> pieces;
+    for (TensorPiece& piece : state_pieces(model, Pieces::to_load))
+        if (model.params().has(piece.name)) pieces.push_back(std::move(piece));
+    if (source.kind == ModelSource::Kind::checkpoint) {
+        load_checkpoint(world, source.path, pieces);
+    } else if (world.size() == 1) {
+        load_params(source, model);
+    } else {
+        const ParamTable whole(source.config.model);
+        const std::int64_t size = size_bytes(model.dtype());
+        Pages memory(whole.flat_size * size);
+        std::vector<NamedTensor> params;
+        for (const Param& p : whole.specs) params.push_back({p.name, model.dtype(), p.whole, memory.data() + p.offset * size});
+        load_weights(source.path, model_shape(source.config.model), params);
+        for (const TensorPiece& piece : pieces) {
+            const Param& p = whole.at(piece.name);
+            const std::int64_t columns = p.whole.size() == 2 ? p.whole[1] : p.whole[0];
+            for (std::int64_t r = 0; r < piece.rows; ++r)
+                std::memcpy(piece.data + r * piece.row_stride * size,
+                            memory.data() + (p.offset + (piece.row + r) * columns + piece.col) * size,
+                            static_cast<std::size_t>(piece.cols * size));
+        }
+    }
+    model.share_params();
 }
 
 ModelSection model_section(const ModelShape& s) {

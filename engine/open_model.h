@@ -29,8 +29,11 @@ struct ModelSource {
 // `path` may be a run (its newest good checkpoint is taken, damaged ones are told on stderr), a checkpoint, or a folder.
 ModelSource open_model(const std::filesystem::path& path);
 
-// Fills the parameters of `model` (and, while training, its master weights) from the source.
+// Fills the parameters of `model`, which is whole, from the source.
 void load_params(const ModelSource& source, Model& model);
+// The same, of what each rank of `world` holds of a model in training; a collective. A checkpoint is read piece by piece. Of a
+// model folder each rank reads all and keeps its part: it takes the memory of the whole model's parameters for that time.
+void load_params(const ModelSource& source, Model& model, Group& world);
 
 // config.json's fields ↔ the [model] section.
 ModelSection model_section(const ModelShape& shape);

@@ -142,6 +142,10 @@ const Param& ParamTable::at(const std::string& name) const {
     return *it;
 }
 
+bool ParamTable::has(const std::string& name) const {
+    return std::ranges::any_of(specs, [&](const Param& s) { return s.name == name; });
+}
+
 template <class T> void init_params(Stream& stream, const ParamTable& table, std::uint64_t seed, View<T> param) {
     for (const Param& p : table.specs)
         draw(stream, p, seed, 0, p.size(), [&](std::int64_t i, float value) { param[p.offset + i] = static_cast<T>(value); });

@@ -60,6 +60,7 @@ struct ParamTable {
     ParamTable(const ModelSection& model, const Shard& shard, std::int64_t bucket_size);
     std::int64_t count() const;  // parameters, padding not counted
     const Param& at(const std::string& name) const;
+    bool has(const std::string& name) const;
 
     // The tensor `name` inside of a flat buffer.
     template <class T> View<T> view(View<T> flat, const std::string& name) const { return view(flat, at(name)); }
