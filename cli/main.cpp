@@ -66,6 +66,7 @@ void add_commands(CLI::App& app) {
     keel::add_generate(app);
     keel::add_inspect(app);
     keel::add_convert(app);
+    keel::add_verify(app);
     keel::add_bench(app);
 }
 
