@@ -32,6 +32,7 @@ Sizes check(const Names& name, const Args& a) {
     matrix("k", a.k);
     if (a.head_dim < 1 || a.head_dim > 256) fail(name.op, ": head_dim is ", a.head_dim, "; it must be in 1…256");
     if (a.query_offset < 0) fail(name.op, ": query_offset is ", a.query_offset, "; it cannot be negative");
+    if (a.key_begin < 0) fail(name.op, ": key_begin is ", a.key_begin, "; it cannot be negative");
     if (a.q.dim(1) % a.head_dim || a.k.dim(1) % a.head_dim)
         fail(name.op, ": rows of q and k hold ", a.q.dim(1), " and ", a.k.dim(1),
              " elements; both must be heads times head_dim ", a.head_dim);
@@ -39,9 +40,6 @@ Sizes check(const Names& name, const Args& a) {
     if (s.kv_heads == 0 || s.heads % s.kv_heads)
         fail(name.op, ": ", s.heads, " heads cannot share ", s.kv_heads,
              " kv heads; heads must be a multiple of kv heads");
-    if (s.kv_tokens < a.query_offset + s.tokens)
-        fail(name.op, ": ", s.kv_tokens, " keys, but the last query is at ", a.query_offset + s.tokens - 1,
-             "; k and v must reach query_offset + tokens");
     expect_shape(name.v, a.v, {s.kv_tokens, a.k.dim(1)});
     expect_shape(name.y, a.y, {s.tokens, a.q.dim(1)});
     expect_shape(name.lse, a.lse, {s.heads, s.tokens});
@@ -62,7 +60,7 @@ void check_workspace(const char* op, const Stream& stream, std::int64_t bytes) {
 
 template <class Args>
 Rows rows_of_head(const Args& a, const Sizes& s, std::int64_t kv_head) {
-    return {s.heads / s.kv_heads, s.tokens, a.query_offset, kv_head, a.head_dim};
+    return {s.heads / s.kv_heads, s.tokens, a.query_offset - a.key_begin, kv_head, a.head_dim, a.key_begin, s.kv_tokens};
 }
 
 // Keys a task of the backward owns: fewer where there would be less than 16 tasks.
@@ -141,7 +139,7 @@ void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
     const std::int64_t keys = keys_per_task(s);
     const Rows list = rows_of_head(args, s, 0);
     stream.parallel(list.tiles(), [&](std::int64_t i, int) {
-        attention::backward_prepare(list, args.lo, i, s.kv_heads, keys, scratch);
+        attention::backward_prepare(args, list, i, s.kv_heads, keys, scratch);
     });
     stream.parallel(ceil_div(s.kv_tokens, keys) * s.kv_heads, [&](std::int64_t i, int thread) {
 #if KEEL_AMX

@@ -1,8 +1,16 @@
 // kernels/attention.h: y_i = sum over k of softmax_k(scale * q_i . k_k) v_k.
-// Query i sees the keys lo[i] <= k <= query_offset + i.
+// Query i sees the keys lo[i] <= k <= query_offset + i, of those that are given.
 //
 // One interval per query covers causal attention, packed documents, sliding windows, a batch (its rows are documents),
-// a KV cache and a contiguous context slice (query_offset). Grouped queries: query head h reads kv head
+// a KV cache and a contiguous context slice (query_offset).
+//
+// k and v hold the keys key_begin <= k < key_begin + kv_tokens, which may be some of a row: lo, query_offset and key_begin
+// count from the row's beginning. What a query's interval has outside of them it does not see; if it sees none, y and dq
+// are 0, lse is -infinity, and no key's gradient has a part of it. So attention may be computed over one part of the keys
+// after the other, forward put together by kernels/attention_merge.h. Backward wants the y and lse of all keys together,
+// and then gives this part's dk and dv, and a dq to be summed over the parts.
+//
+// Grouped queries: query head h reads kv head
 // h / (heads / kv_heads). Scores never exist as a tokens x tokens matrix: blocks with online softmax.
 // Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation: docs/kernel_math.md.
 //
@@ -28,11 +36,12 @@ struct AttentionForward {
     View<T> y;                    // [tokens, heads * head_dim]        written
     View<float> lse;              // [heads, tokens]                   written; log of the softmax denominator, natural
     View<const T> q;              // [tokens, heads * head_dim]        read
-    View<const T> k, v;           // [kv_tokens, kv_heads * head_dim]  read; kv_tokens >= query_offset + tokens
+    View<const T> k, v;           // [kv_tokens, kv_heads * head_dim]  read
     View<const std::int32_t> lo;  // [tokens]                          read; first visible key
     std::int64_t head_dim;
-    std::int64_t query_offset;  // position of query 0 among the keys
-    float scale;                // usually 1 / sqrt(head_dim)
+    std::int64_t query_offset;   // position of query 0
+    std::int64_t key_begin = 0;  // position of key 0
+    float scale;                 // usually 1 / sqrt(head_dim)
 };
 template <class T>
 struct AttentionBackward {
@@ -40,10 +49,10 @@ struct AttentionBackward {
     View<T> dk, dv;           // [kv_tokens, kv_heads * head_dim]  written
     View<std::byte> scratch;  // attention_scratch_bytes(...), 64-byte aligned
     View<const T> dy, y;      // [tokens, heads * head_dim]        read
-    View<const float> lse;    // [heads, tokens]                   read; what forward wrote
+    View<const float> lse;    // [heads, tokens]                   read; with y, what forward wrote
     View<const T> q, k, v;    // as in forward
     View<const std::int32_t> lo;
-    std::int64_t head_dim, query_offset;
+    std::int64_t head_dim, query_offset, key_begin = 0;
     float scale;
 };
 template <class T>

@@ -185,6 +185,11 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
     }
     std::fill(max, max + most_tiles * tile_rows, -std::numeric_limits<float>::infinity());
     std::fill(sum, sum + most_tiles * tile_rows, 0.0f);
+    for (std::int64_t t = 0; t < count; ++t) {
+        if (tile_of[t].sees_any()) continue;
+        std::fill_n(y + t * tile_rows * deep, tile_rows * deep, 0.0f);
+        finish_tile(args, list, tile_of[t], y + t * tile_rows * deep, max + t * tile_rows, sum + t * tile_rows);
+    }
     const float factor = args.scale * log2_e;
     std::int64_t asked = begin;  // keys
     for (std::int64_t block = begin / key_block * key_block; block < end; block += key_block) {

@@ -68,14 +68,20 @@ void lse_and_delta(const AttentionBackward<T>& args, const Rows& list, const Til
     }
 }
 
-// Where a tile's keys begin, and so whose turn is first on its dq.
-inline void backward_prepare(const Rows& list, const View<const std::int32_t>& lo, std::int64_t index,
-                             std::int64_t kv_heads, std::int64_t block_keys, const BackwardScratch& scratch) {
-    const std::int64_t begin = Tile(list, lo, index).begin;
-    scratch.begin[index] = static_cast<std::int32_t>(begin);
-    for (std::int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
-        scratch.turn[kv_head * list.tiles() + index].store(static_cast<std::int32_t>(begin / block_keys),
+// Where a tile's keys begin, and so whose turn is first on its dq. Nobody comes to a tile that sees no key.
+template <class T>
+void backward_prepare(const AttentionBackward<T>& args, const Rows& list, std::int64_t index, std::int64_t kv_heads,
+                      std::int64_t block_keys, const BackwardScratch& scratch) {
+    const Tile tile(list, args.lo, index);
+    scratch.begin[index] = static_cast<std::int32_t>(tile.begin);
+    for (std::int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+        scratch.turn[kv_head * list.tiles() + index].store(static_cast<std::int32_t>(tile.begin / block_keys),
                                                            std::memory_order_relaxed);
+        Rows here = list;
+        here.kv_head = kv_head;
+        for (std::int64_t i = 0; !tile.sees_any() && i < tile.rows; ++i)
+            std::fill_n(here.at(args.dq, tile.first + i), here.head_dim, T(0.0f));
+    }
 }
 
 // s becomes P and dp becomes ds; dp and delta have been scaled.

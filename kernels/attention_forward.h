@@ -58,7 +58,7 @@ inline void soften(const Tile& tile, std::int64_t key, std::int64_t keys, float*
     }
 }
 
-// y and lse of a tile whose sums are complete.
+// y and lse of a tile whose sums are complete. A row that saw no key has a sum of 0 and a maximum of -infinity.
 template <class T>
 void finish_tile(const AttentionForward<T>& args, const Rows& list, const Tile& tile, const float* y, const float* max,
                  const float* sum) {
@@ -67,7 +67,7 @@ void finish_tile(const AttentionForward<T>& args, const Rows& list, const Tile& 
         args.lse[list.head(tile.first + i) * list.tokens + list.token(tile.first + i)] =
             (max[i] + std::log2(sum[i])) * ln_2;
     for (std::int64_t at = 0; at < tile.columns; at += lanes) {
-        const Float factor = 1.0f / simd::load(sum + at);
+        const Float total = simd::load(sum + at), factor = total == Float{} ? Float{} : 1.0f / total;
         const std::int64_t rows = std::min<std::int64_t>(lanes, tile.rows - at);
         T* to[lanes];
         for (std::int64_t i = 0; i < rows; ++i) to[i] = list.at(args.y, tile.first + at + i);
@@ -112,6 +112,11 @@ void forward_tiles(const AttentionForward<T>& args, const Rows& list, std::int64
     }
     std::fill(max, sum, -std::numeric_limits<float>::infinity());
     std::fill(sum, s, 0.0f);
+    for (std::int64_t t = 0; t < count; ++t) {
+        if (tile_of[t].sees_any()) continue;
+        std::fill_n(y + t * head_dim * tile_rows, head_dim * tile_rows, 0.0f);
+        finish_tile(args, list, tile_of[t], y + t * head_dim * tile_rows, max + t * tile_rows, sum + t * tile_rows);
+    }
     std::int64_t asked = begin;  // keys
     for (std::int64_t block = begin / key_block * key_block; block < end; block += key_block) {
         const std::int64_t block_begin = std::max(block, begin), block_end = std::min(block + key_block, end);

@@ -67,16 +67,16 @@ private:
     std::int64_t byte_ = 0;
 };
 
-// The query rows of one kv head.
+// The query rows of one kv head. Keys are counted from the first one given, so a query may stand before them all.
 struct Rows {
-    std::int64_t group, tokens, query_offset, kv_head, head_dim;
+    std::int64_t group, tokens, query_offset, kv_head, head_dim, key_begin, keys;
     std::int64_t count() const { return group * tokens; }
     std::int64_t tiles() const { return (count() + tile_rows - 1) / tile_rows; }
     std::int64_t token(std::int64_t row) const { return group == 1 ? row : row / group; }
     std::int64_t head(std::int64_t row) const { return group == 1 ? kv_head : kv_head * group + row % group; }
-    // One past the last key that a row of the tile sees.
+    // One past the last key that a row of the tile sees, if one sees any.
     std::int64_t end(std::int64_t tile) const { return last_key(std::min((tile + 1) * tile_rows, count()) - 1) + 1; }
-    std::int64_t last_key(std::int64_t row) const { return query_offset + token(row); }
+    std::int64_t last_key(std::int64_t row) const { return std::min(query_offset + token(row), keys - 1); }
     // The rows of tile `index` of x, which are `group` heads of some tokens, are wanted soon.
     template <class T>
     void ahead(Ahead& ahead, const View<T>& x, std::int64_t index) const {
@@ -101,35 +101,41 @@ struct Span {
     }
 };
 
-// The rows of a tile and the keys they see. Lanes without a row see nothing.
+// The rows of a tile and the keys they see. Lanes without a row see nothing. Keys from begin to end are each seen by some row:
+// a row that stands at a given key sees that one, and rows behind them all see the last one or nothing.
 struct Tile {
     std::int64_t first, rows, columns;            // columns: rows rounded up to whole vectors
     std::int64_t begin, end, all_begin, all_end;  // keys that some row sees, keys that every row sees
     alignas(64) std::int32_t lo[tile_rows], hi[tile_rows];
+    static constexpr std::int32_t nothing = std::numeric_limits<std::int32_t>::max();  // lo of a row that sees no key
 
     Tile() = default;
     Tile(const Rows& list, const View<const std::int32_t>& lo_of, std::int64_t index) {
         first = index * tile_rows;
         rows = std::min(tile_rows, list.count() - first);
         columns = round_up(rows, lanes);
-        for (std::int64_t i = 0; i < tile_rows; ++i) lo[i] = std::numeric_limits<std::int32_t>::max(), hi[i] = -1;
+        for (std::int64_t i = 0; i < tile_rows; ++i) lo[i] = nothing, hi[i] = -1;
+        const std::int32_t key_begin = static_cast<std::int32_t>(list.key_begin), last = static_cast<std::int32_t>(list.keys - 1);
         if (list.group == 1) {  // the same, in vectors
             const std::int32_t at = static_cast<std::int32_t>(list.query_offset + first), used = static_cast<int>(rows);
-            for (std::int32_t i = 0; i < used; ++i) lo[i] = lo_of.data()[first + i], hi[i] = at + i;
+            for (std::int32_t i = 0; i < used; ++i)
+                lo[i] = std::max(lo_of.data()[first + i] - key_begin, 0), hi[i] = std::min(at + i, last);
         } else {
             for (std::int64_t i = 0; i < rows; ++i) {
-                lo[i] = lo_of[list.token(first + i)];
+                lo[i] = std::max(lo_of[list.token(first + i)] - key_begin, 0);
                 hi[i] = static_cast<std::int32_t>(list.last_key(first + i));
             }
         }
+        for (std::int64_t i = 0; i < rows; ++i) lo[i] = lo[i] > hi[i] ? nothing : lo[i];
         std::int32_t least = lo[0], most = lo[0];
         for (std::int64_t i = 0; i < rows; ++i) least = std::min(least, lo[i]), most = std::max(most, lo[i]);
         begin = least;
         all_begin = most;
-        end = hi[rows - 1] + 1;
+        end = least == nothing ? 0 : hi[rows - 1] + 1;
         all_end = hi[0] + 1;
         if (rows < columns) all_begin = all_end = 0;
     }
+    bool sees_any() const { return begin < end; }
     bool all_see(std::int64_t from, std::int64_t to) const { return from >= all_begin && to <= all_end; }
     // Calls part(masked, from, to) for pieces of `keys` keys from `key` on, counted from there: all rows see all of a
     // piece that is not masked. Whole fours, where `keys` is, as long as there are any.

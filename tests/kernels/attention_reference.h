@@ -9,6 +9,10 @@
 //   dq, dk     sum err(ds)|k or q| + (terms + 2) u sum|ds||k or q|;   dv likewise from P and dy.
 // In bf16, P and ds may be rounded to 8 bits before they are multiplied (r = 2^-8, relative), and results are (r
 // again).
+// Keys in n parts. With |lse| of any part at most L = max |s| + log(keys): a merge passes the errors of lse on, at most the
+// larger of them, and adds (8 + 2 L) u for its exponentials, logarithm and last rounding; so err(lse) grows by m = n (8 + 2 L) u.
+// Each of n merges has weights with a relative error of 2 err(lse) + (2 L + 8) u. Every part of y, dq, dk and dv is rounded once
+// more (r, or u in float) and added once more (n u).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -212,9 +216,11 @@ void expect_close(const Problem& p, const char* name, double got, const Bounded&
     ASSERT_FALSE(std::isnan(got)) << name << "[" << row << ", " << column << "]: " << p.text();
 }
 
+// `parts`: of the keys, which were attended to one after the other.
 template <class T>
-void expect_right(const Problem& p, const Result<T>& got) {
+void expect_right(const Problem& p, const Result<T>& got, std::int64_t parts = 1) {
     const double u = 0x1p-24, r = std::is_same_v<T, bf16> ? 0x1p-8 : 0.0, scale = p.scale();
+    const double n = parts > 1 ? static_cast<double>(parts) : 0, again = parts > 1 ? std::max(r, u) + n * u : 0;
     const std::int64_t D = p.head_dim;
     const auto& in = got.in;
     const auto& out = got.out;
@@ -242,15 +248,17 @@ void expect_right(const Problem& p, const Result<T>& got) {
             for (double& x : P) sum += x = std::exp(x - max);
             for (double& x : P) x /= sum;
             const double w = 2 * e + u * (4 * largest + static_cast<double>(keys + 8)), lse = max + std::log(sum);
+            const double L = largest + std::log(static_cast<double>(keys)), merged = n * (8 + 2 * L) * u;
+            const double shares = n * (2 * (w + 2 * u * L + merged) + (2 * L + 8) * u);
             expect_close<float>(p, "lse", out.lse[static_cast<std::size_t>(h * p.tokens + i)],
-                                {lse, w + 2 * u * std::abs(lse), 0}, h, i);
+                                {lse, w + 2 * u * std::abs(lse) + merged, 0}, h, i);
 
             std::vector<Bounded> y(static_cast<std::size_t>(D)), dq(y);
             double delta = 0, delta_error = 0;
             for (std::int64_t d = 0; d < D; ++d) {
                 Bounded& b = y[static_cast<std::size_t>(d)];
                 for (std::int64_t j = 0; j < keys; ++j) b.add(P[static_cast<std::size_t>(j)] * f(v(lo + j)[d]), 0);
-                b.error = b.size * (w + r + static_cast<double>(keys + 2) * u);
+                b.error = b.size * (w + r + static_cast<double>(keys + 2) * u + shares + again);
                 expect_close<T>(p, "y", f(out.y[static_cast<std::size_t>(i * out.q_stride + h * D + d)]), b, i,
                                 h * D + d);
                 delta += f(dy[d]) * b.value;
@@ -262,7 +270,7 @@ void expect_right(const Problem& p, const Result<T>& got) {
                 for (std::int64_t d = 0; d < D; ++d)
                     dp += f(dy[d]) * f(v(lo + j)[d]), size += std::abs(f(dy[d]) * f(v(lo + j)[d]));
                 const double prob = P[static_cast<std::size_t>(j)], ds = scale * prob * (dp - delta);
-                const double prob_error = prob * (2 * w + 2 * u * std::abs(lse) + 4 * u);
+                const double prob_error = prob * (2 * w + 2 * u * std::abs(lse) + merged + 4 * u);
                 const double ds_error = scale * (prob_error + 4 * u * prob) * (std::abs(dp) + std::abs(delta)) +
                                         scale * prob * (static_cast<double>(D + 3) * u * size + delta_error);
                 for (std::int64_t d = 0; d < D; ++d) {
@@ -275,7 +283,7 @@ void expect_right(const Problem& p, const Result<T>& got) {
             }
             for (std::int64_t d = 0; d < D; ++d) {
                 Bounded& b = dq[static_cast<std::size_t>(d)];
-                b.error += b.size * static_cast<double>(keys + 2) * u;
+                b.error += b.size * (static_cast<double>(keys + 2) * u + again);
                 expect_close<T>(p, "dq", f(out.dq[static_cast<std::size_t>(i * out.q_stride + 1 + h * D + d)]), b, i,
                                 h * D + d);
             }
@@ -285,7 +293,7 @@ void expect_right(const Problem& p, const Result<T>& got) {
         for (std::int64_t d = 0; d < in.kv_width; ++d)
             for (auto* side : {&dk, &dv}) {
                 Bounded& b = (*side)[static_cast<std::size_t>(key * in.kv_width + d)];
-                b.error += b.size * static_cast<double>(p.tokens * p.group() + 2) * u;
+                b.error += b.size * (static_cast<double>(p.tokens * p.group() + 2) * u + again);
                 expect_close<T>(p, side == &dk ? "dk" : "dv", side == &dk ? got.dk(key, d) : got.dv(key, d), b, key, d);
             }
 }
