@@ -35,7 +35,7 @@ function(keel_nvcc_objects out)
   foreach(source ${ARGN})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${source}.o)
     add_custom_command(OUTPUT ${object} BYPRODUCTS ${object}.ptxas
-      COMMAND ${CMAKE_SOURCE_DIR}/kernels/nvcc.sh ${object} ${object}.ptxas ${KEEL_NVCC} -std=c++20 -O3 -lineinfo
+      COMMAND ${CMAKE_SOURCE_DIR}/kernels/nvcc.sh ${object} ${object}.ptxas ${CMAKE_CXX_COMPILER_LAUNCHER} ${KEEL_NVCC} -std=c++20 -O3 -lineinfo
         -I${CMAKE_SOURCE_DIR} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a
         --Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage
         -Xcompiler -Wall,-Wextra,-Wshadow,-Wno-unused-function,-march=${KEEL_ARCH}

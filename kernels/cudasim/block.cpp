@@ -55,6 +55,10 @@ void Block::prepare(const Launch& launch, cuda::uint3 index) {
     deferred_.clear();
     free_.clear();
     for (auto& fiber : fibers_) free_.push_back(fiber.get());
+#if SIM_TSAN
+    // To the sanitizer a fiber is a thread: the same one for the same lane of two blocks would order the blocks.
+    if (!free_.empty()) std::rotate(free_.begin(), free_.begin() + ++blocks_run_ * 7 % free_.size(), free_.end());
+#endif
     if (lanes_.size() < threads_) lanes_.resize(threads_);
     cuda::uint3 at{0, 0, 0};
     for (unsigned i = 0; i < threads_; ++i) {
@@ -85,9 +89,10 @@ void Block::prepare(const Launch& launch, cuda::uint3 index) {
     cuda::gridDim = launch.grid;
 }
 
-bool Block::run(const Launch& launch, cuda::uint3 index, const Config& config, std::uint64_t seed) {
+bool Block::run(const Launch& launch, cuda::uint3 index, const Config& config, std::uint64_t seed, const void* over) {
     config_ = config;
     random_ = seed;
+    over_ = over;
     prepare(launch, index);
     Block* const before = running_block;
     running_block = this;
@@ -97,7 +102,6 @@ bool Block::run(const Launch& launch, cuda::uint3 index, const Config& config, s
     const auto first = static_cast<unsigned>(pick());
     set_running(first);
     Fiber::switch_from(main_, *lanes_[first].fiber);
-    happens_after(&launch_);
     if (!stopped_) finish();
     running_block = before;
     return !stopped_;
@@ -131,7 +135,7 @@ void Block::trampoline() {
     do {
         happens_after(&block.main_);
         block.launch_->call(block.launch_->arguments);
-        happens_before(&block.launch_);
+        happens_before(block.over_);
     } while (block.leave());
 }
 
@@ -268,6 +272,8 @@ void Block::yield(const Site& site) {
 }
 
 void Block::stop(Kind kind, const std::string& text) {
+    if (ignoring_races_) heed_races();
+    ignoring_races_ = false;
     report(kind, text);
     mark_broken();
     stopped_ = true;
@@ -401,7 +407,11 @@ void Block::do_collective(unsigned w, unsigned group) {
         stop(Kind::inactive_lane, "a warp of " + block_text() + " calls " + what->name + " at " + where(part.site) +
                                       ", which takes all 32 lanes; lanes " + hex(~group) + " have left");
     }
+    ignore_races();
+    ignoring_races_ = true;
     what->run(parts, group);
+    ignoring_races_ = false;
+    heed_races();
     idle_yields_ = 0;
     warps_[w].parked &= ~group;
     warps_[w].runnable |= group;

@@ -52,8 +52,9 @@ public:
     static Block& current();  // of the calling kernel thread
     static bool in_kernel();
 
-    // Runs every thread to its end, or reports why that cannot be and returns false.
-    bool run(const Launch& launch, cuda::uint3 index, const Config& config, std::uint64_t seed);
+    // Runs every thread to its end, or reports why that cannot be and returns false. What the threads did happens before an
+    // acquire of `over` (sanitizers.h), and not before the next block: blocks of a launch are ordered by nothing.
+    bool run(const Launch& launch, cuda::uint3 index, const Config& config, std::uint64_t seed, const void* over);
 
     // ---- called by threads ----
     // Waits at barrier `id` until `count` threads have arrived (0: all that have not left). Returns how many of those that
@@ -136,10 +137,12 @@ private:
     Config config_;
     std::uint64_t random_ = 0;
     const Launch* launch_ = nullptr;
+    const void* over_ = nullptr;
     cuda::uint3 index_{};
     unsigned threads_ = 0, warp_count_ = 0, alive_ = 0, running_ = 0;
     unsigned runnable_warps_ = 0, idle_yields_ = 0;
-    bool stopped_ = false;
+    bool stopped_ = false, ignoring_races_ = false;
+    unsigned blocks_run_ = 0;
     Fiber main_;
     std::vector<Lane> lanes_;
     std::array<Warp, max_threads / warp_lanes> warps_{};

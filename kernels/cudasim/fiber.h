@@ -19,17 +19,12 @@
 #if defined(__SANITIZE_ADDRESS__)
 #define SIM_ASAN 1
 #endif
-#if defined(__SANITIZE_THREAD__)
-#define SIM_TSAN 1
-#endif
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define SIM_ASAN 1
 #endif
-#if __has_feature(thread_sanitizer)
-#define SIM_TSAN 1
 #endif
-#endif
+// SIM_TSAN comes from the build: the model itself is compiled without the thread sanitizer, and tells it what orders what.
 
 namespace sim {
 

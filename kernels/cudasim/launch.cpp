@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cudasim/memory.h"
+#include "kernels/cudasim/sanitizers.h"
 
 namespace sim {
 namespace {
@@ -138,7 +139,7 @@ bool run_launch(const Launch& launch, const void* kernel) {
             const cuda::uint3 index{static_cast<unsigned>(n % launch.grid.x),
                                     static_cast<unsigned>(n / launch.grid.x % launch.grid.y),
                                     static_cast<unsigned>(n / launch.grid.x / launch.grid.y)};
-            if (!block.run(launch, index, config, config.seed * 1000003 + n)) stopped = true;
+            if (!block.run(launch, index, config, config.seed * 1000003 + n, &stopped)) stopped = true;
         }
     };
     const int processors = static_cast<int>(std::thread::hardware_concurrency());
@@ -146,6 +147,7 @@ bool run_launch(const Launch& launch, const void* kernel) {
         static_cast<std::uint64_t>(std::max(1, config.workers ? config.workers : processors)), blocks));
     if (workers == 1) work();
     else Crew::get().run(workers, work);
+    happens_after(&stopped);
     check_red_zones("the launch at " + where(launch.site));
     return !stopped;
 }

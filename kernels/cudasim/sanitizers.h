@@ -10,6 +10,12 @@
 #endif
 #if SIM_TSAN
 #include <sanitizer/tsan_interface.h>
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
 #endif
 
 namespace sim {
@@ -34,6 +40,21 @@ inline void happens_before([[maybe_unused]] const void* address) {
 inline void happens_after([[maybe_unused]] const void* address) {
 #if SIM_TSAN
     __tsan_acquire(const_cast<void*>(address));
+#endif
+}
+
+// Between the two, what the calling thread reads and writes takes part in no race: a collective is done by one lane for all, and
+// orders nothing between them.
+inline void ignore_races() {
+#if SIM_TSAN
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
+}
+inline void heed_races() {
+#if SIM_TSAN
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 #endif
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/cudasim/shared.h"
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -35,12 +37,20 @@ bool red_zone_intact(const void* memory, std::size_t bytes, Poison poison) {
 
 void Shared::Release::operator()(std::byte* memory) const {
     unpoison_region(memory, arena_bytes);
-    ::operator delete(memory, std::align_val_t(4096));
+    munmap(memory, arena_bytes);
 }
 
 void Shared::begin(std::size_t dynamic_bytes, Poison poison) {
-    if (!memory_) memory_.reset(static_cast<std::byte*>(::operator new(arena_bytes, std::align_val_t(4096))));
+    if (!memory_) {
+        void* memory = mmap(nullptr, arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) throw std::bad_alloc();
+        memory_.reset(static_cast<std::byte*>(memory));
+    }
     unpoison_region(memory_.get(), arena_bytes);
+#if SIM_TSAN
+    // Fresh memory, as the sanitizer sees it: what the last block did here is no race with this one.
+    mmap(memory_.get(), arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+#endif
     pieces_.clear();
     used_ = static_bytes_ = 0;
     poison_ = poison;
