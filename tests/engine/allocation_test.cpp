@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "comm/threads.h"
 #include "engine/run.h"
 #include "engine/train.h"
 #include "tests/count_allocations.h"
@@ -50,6 +51,41 @@ TEST(Step, AllocatesNothingOnAnyThread) {
             evaluate(run);
             EXPECT_EQ(allocations() - before_eval, 0) << dtype << " " << policy;
         }
+}
+
+// Nor do ranks: collectives, messages between stages, the thread that communicates beside, exact sums.
+TEST(Step, OfManyRanksAllocatesNothingOnAnyThread) {
+    test::TempDir dir;
+    test::write_token_file(dir.path() / "a.tok", 61, 4000, 1);
+    for (const char* sum : {"float", "exact"}) {
+        Config config = test::tiny_config("bf16");
+        config.model.layers = 4, config.model.tied = true;
+        config.data.train = {(dir.path() / "a.tok").string()};
+        config.run.dir = (dir.path() / sum).string();
+        config.run.threads = 1, config.train.micro_batch = 1;
+        config.parallel.tp = config.parallel.pp = config.parallel.dp = 2;
+        config.parallel.vocab_multiple = 1, config.parallel.bucket = 2000;
+        config.numerics.grad_sum = sum;
+        long grown = 0;
+        run_threads(8, {.deadline_s = 60}, [&](World& world) {
+            keel::Run run(config, &world);
+            Watch watch(run.ranks.world);
+            const auto step = [&] {
+                const StepPlan plan = run.schedule.at(run.progress);
+                run.progress.advance(plan, *train_step(run, plan, &watch));
+                watch.decide(false, false);
+            };
+            for (int i = 0; i < 3; ++i) step();  // as many messages under way as there will ever be
+            run.ranks.world.barrier();
+            const long before = allocations();
+            run.ranks.world.barrier();
+            for (int i = 0; i < 5; ++i) step();
+            run.ranks.world.barrier();
+            if (world.rank() == 0) grown = allocations() - before;
+            run.ranks.world.barrier();
+        });
+        EXPECT_EQ(grown, 0) << sum;
+    }
 }
 
 // The counter counts: without this the test above could pass by counting nothing.
