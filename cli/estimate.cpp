@@ -1,5 +1,5 @@
-// cli/estimate.cpp: `keel estimate`: what a configuration needs and costs, without allocating any of it. The memory plan is
-// made by the code that a run uses, so the two agree to the byte.
+// cli/estimate.cpp: `keel estimate`: what a configuration needs and costs, without allocating any of it. The memory
+// plan is made by the code that a run uses, so the two agree to the byte.
 
 #include <CLI/App.hpp>
 #include <algorithm>
@@ -36,8 +36,8 @@ std::string grouped(std::int64_t n) {
 }
 
 void print_presets() {
-    std::printf("%-16s %14s %7s %7s %6s %8s %4s %6s  %s\n", "preset", "parameters", "vocab", "hidden", "layers", "heads/kv",
-                "dim", "ffn", "about");
+    std::printf("%-16s %14s %7s %7s %6s %8s %4s %6s  %s\n", "preset", "parameters", "vocab", "hidden", "layers",
+                "heads/kv", "dim", "ffn", "about");
     for (const Preset& p : presets())
         std::printf("%-16s %14s %7lld %7lld %6lld %8s %4lld %6lld  %s\n", std::string(p.name).c_str(),
                     grouped(p.parameters).c_str(), static_cast<long long>(p.vocab), static_cast<long long>(p.hidden),
@@ -68,7 +68,8 @@ Config estimated(Config config, const std::optional<Cluster>& cluster) {
     if (cluster) resolve_mesh(config.parallel, cluster->gpus);
     if (config.train.global_batch == 0) {  // the smallest batch that gives every replica and stage something to do
         config.train.micro_batch = std::max<std::int64_t>(config.train.micro_batch, 1);
-        config.train.global_batch = config.train.micro_batch * std::max<std::int64_t>(config.parallel.dp, 1) * config.parallel.pp;
+        config.train.global_batch =
+            config.train.micro_batch * std::max<std::int64_t>(config.parallel.dp, 1) * config.parallel.pp;
     }
     resolve_batch(config.train);
     if (config.train.steps == 0 && config.train.samples == 0) config.train.samples = config.train.global_batch;
@@ -115,8 +116,8 @@ void run_estimate(Config asked, const EstimateOptions& options) {
 
     const Flops flops(config.model);
     const double token = flops.at_length(seq_len), attention = flops.per_square * static_cast<double>(seq_len);
-    std::printf("\nFLOPs per token, forward and backward: %.4g (%s, causal attention over %lld tokens is %.1f %%)\n", token,
-                "no recompute", static_cast<long long>(seq_len), 100 * attention / token);
+    std::printf("\nFLOPs per token, forward and backward: %.4g (%s, causal attention over %lld tokens is %.1f %%)\n",
+                token, "no recompute", static_cast<long long>(seq_len), 100 * attention / token);
     const double step_tokens = static_cast<double>(config.train.global_batch) * static_cast<double>(seq_len);
     std::printf("FLOPs per step: %.4g (%lld samples of %lld tokens)\n", token * step_tokens,
                 static_cast<long long>(config.train.global_batch), static_cast<long long>(seq_len));
@@ -131,14 +132,17 @@ void run_estimate(Config asked, const EstimateOptions& options) {
         return;
     }
     std::printf("\n");
-    if (cluster) std::printf("%s\n", forecast_text(cluster_forecast(config, *cluster), cluster_layout(config), *cluster).c_str());
+    if (cluster)
+        std::printf("%s\n",
+                    forecast_text(cluster_forecast(config, *cluster), cluster_layout(config), *cluster).c_str());
     std::printf("%s", stage_memory(config, cluster ? cluster->memory_gb : 0).c_str());
 }
 
 }  // namespace
 
 void add_estimate(CLI::App& app) {
-    CLI::App* command = app.add_subcommand("estimate", "show parameters, FLOPs and memory plan of a run, allocating nothing");
+    CLI::App* command =
+        app.add_subcommand("estimate", "show parameters, FLOPs and memory plan of a run, allocating nothing");
     auto flags = std::make_shared<ConfigFlags>(*command);
     auto options = std::make_shared<EstimateOptions>();
     command->add_flag("--presets", options->presets, "list the shapes that --model.preset knows");
@@ -146,9 +150,11 @@ void add_estimate(CLI::App& app) {
         ->expected(0, 1)
         ->default_str("text")
         ->type_name("text|FILE.svg");
-    command->add_option("--cluster", options->cluster,
-                        "predict a step on gpus=N,device=a100|h100|h200; per_node, tflops, memory (GB), hbm, nvlink, ib (GB/s), gemm "
-                        "and attention (shares of tflops) change the device")
+    command
+        ->add_option("--cluster", options->cluster,
+                     "predict a step on gpus=N,device=a100|h100|h200; per_node, tflops, memory (GB), hbm, nvlink, ib "
+                     "(GB/s), "
+                     "gemm and attention (shares of tflops) change the device")
         ->type_name("gpus=N,...");
     command->callback([flags, options] {
         if (options->presets) print_presets();

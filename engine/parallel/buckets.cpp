@@ -8,7 +8,7 @@
 namespace keel {
 namespace {
 
-constexpr std::int64_t param_alignment = 64;    // 128 bytes of bf16: a vector or a cache line never spans two parameters
+constexpr std::int64_t param_alignment = 64;  // 128 bytes of bf16: a vector or a cache line never spans two parameters
 constexpr std::int64_t bucket_alignment = 128;  // times what makes equal shards
 
 std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
@@ -38,7 +38,8 @@ BucketLayout bucket_layout(std::span<const BucketParam> params, const BucketRule
     for (std::size_t i = n; i-- > 0;) {
         if (params[i].numel < 1) fail("buckets: parameter ", i, " has ", params[i].numel, " elements");
         if (params[i].shared && open.params > 0) close();
-        const std::int64_t at = rule.sharded ? round_up(open.begin + open.used, param_alignment) : open.begin + open.used;
+        const std::int64_t at =
+            rule.sharded ? round_up(open.begin + open.used, param_alignment) : open.begin + open.used;
         out.offset[i] = at;
         out.numel[i] = params[i].numel;
         out.bucket_of[i] = static_cast<int>(out.buckets.size());
@@ -52,7 +53,8 @@ BucketLayout bucket_layout(std::span<const BucketParam> params, const BucketRule
 }
 
 std::vector<ShardPiece> shard_pieces(const BucketLayout& layout, std::int64_t rank) {
-    if (rank < 0 || rank >= layout.ranks) fail("shards: rank ", rank, " is not one of the ", layout.ranks, " that share the gradients");
+    if (rank < 0 || rank >= layout.ranks)
+        fail("shards: rank ", rank, " is not one of the ", layout.ranks, " that share the gradients");
     std::vector<ShardPiece> out;
     std::int64_t owned = 0;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
@@ -63,8 +65,14 @@ std::vector<ShardPiece> shard_pieces(const BucketLayout& layout, std::int64_t ra
             const std::int64_t from = std::max(begin, offset);
             const std::int64_t to = std::min(end, offset + layout.numel[static_cast<std::size_t>(p)]);
             if (from >= to) continue;
-            out.push_back({.param = p, .bucket = b, .size = to - from, .in_buffer = from, .in_bucket = from - bucket.begin,
-                           .in_shard = from - begin, .in_owned = owned + from - begin, .in_param = from - offset});
+            out.push_back({.param = p,
+                           .bucket = b,
+                           .size = to - from,
+                           .in_buffer = from,
+                           .in_bucket = from - bucket.begin,
+                           .in_shard = from - begin,
+                           .in_owned = owned + from - begin,
+                           .in_param = from - offset});
         }
         owned += end - begin;
     }

@@ -1,11 +1,11 @@
-// engine/parallel/buckets.h: where parameters lie in a gradient buffer that data-parallel ranks reduce bucket by bucket, and
-// which part of each bucket a rank owns.
+// engine/parallel/buckets.h: where parameters lie in a gradient buffer that data-parallel ranks reduce bucket by
+// bucket, and which part of each bucket a rank owns.
 //
 // Parameters are laid out in reverse order of registration, so that those whose gradients are ready first in backward
-// (the last layers) fill the first bucket, which can then be reduced while backward goes on. A bucket is a contiguous range,
-// cut into `ranks` equal contiguous shards: after a reduce-scatter rank r holds the sums of shard r of every bucket, keeps
-// optimizer state for it alone, and its updated parameters are gathered back. Everything is counted in elements; the index
-// map is the same for gradients and parameters. The worked example is in docs/parallelism.md.
+// (the last layers) fill the first bucket, which can then be reduced while backward goes on. A bucket is a contiguous
+// range, cut into `ranks` equal contiguous shards: after a reduce-scatter rank r holds the sums of shard r of every
+// bucket, keeps optimizer state for it alone, and its updated parameters are gathered back. Everything is counted in
+// elements; the index map is the same for gradients and parameters. The worked example is in docs/parallelism.md.
 //
 // Padding elements belong to no parameter. They are reduced with the rest and must be kept at zero.
 #pragma once
@@ -18,7 +18,7 @@ namespace keel {
 
 struct BucketParam {
     std::int64_t numel;
-    bool shared = false;  // an embedding whose gradient is also summed with another stage's: it gets a bucket of its own
+    bool shared = false;  // an embedding whose gradient another stage also has a part of: a bucket of its own
 };
 
 struct BucketRule {

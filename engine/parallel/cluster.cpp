@@ -17,8 +17,9 @@ double Cluster::wire(std::int64_t stride, std::int64_t size) const {
 }
 
 std::vector<Cluster> known_devices() {
-    // gemm: the A100's is fitted to ten published runs (tests/engine/simulate_test.cpp); the others' is 730 of 989 TFLOP/s,
-    // what a tuned library reaches in a model's shapes (bare products reach 790). attention: 190 of 312 and 500 of 989.
+    // gemm: the A100's is fitted to ten published runs (tests/engine/simulate_test.cpp); the others' is 730 of 989
+    // TFLOP/s, what a tuned library reaches in a model's shapes (bare products reach 790). attention: 190 of 312 and
+    // 500 of 989.
     return {
         {.device = "a100", .gpus = 8, .per_node = 8, .tflops = 312, .memory_gb = 80, .hbm_gb = 2039, .nvlink_gb = 300,
          .ib_gb = 25, .gemm = 0.68, .attention = 0.6},
@@ -41,7 +42,8 @@ double read_number(const std::string& key, const std::string& text) {
 
 std::int64_t read_count(const std::string& key, const std::string& text) {
     const double value = read_number(key, text);
-    if (value != std::floor(value) || value > 1e7) fail_usage("--cluster: ", key, "=", text, " is not a whole number up to 10 000 000");
+    if (value != std::floor(value) || value > 1e7)
+        fail_usage("--cluster: ", key, "=", text, " is not a whole number up to 10 000 000");
     return static_cast<std::int64_t>(value);
 }
 
@@ -51,8 +53,8 @@ Cluster device_named(const std::string& word) {
         if (c.device == word) return c;
         names.push_back(c.device);
     }
-    fail_usage("--cluster: device=", word, " is not one of ", join(names, ", "), "; take the nearest and change its tflops, memory, ",
-               "hbm, nvlink, ib and gemm");
+    fail_usage("--cluster: device=", word, " is not one of ", join(names, ", "),
+               "; take the nearest and change its tflops, memory, hbm, nvlink, ib and gemm");
 }
 
 }  // namespace
@@ -62,11 +64,13 @@ Cluster parse_cluster(const std::string& text) {
     for (std::size_t at = 0; at <= text.size();) {
         const std::size_t comma = std::min(text.find(',', at), text.size()), equals = text.find('=', at);
         if (equals >= comma)
-            fail_usage("--cluster \"", text, "\": \"", text.substr(at, comma - at), "\" is not name=value; write for example gpus=64,device=h100");
+            fail_usage("--cluster \"", text, "\": \"", text.substr(at, comma - at),
+                       "\" is not name=value; write for example gpus=64,device=h100");
         words.emplace_back(text.substr(at, equals - at), text.substr(equals + 1, comma - equals - 1));
         at = comma + 1;
     }
-    const std::vector<std::string> keys = {"device", "gpus", "per_node", "tflops", "memory", "hbm", "nvlink", "ib", "gemm", "attention"};
+    const std::vector<std::string> keys = {"device", "gpus",   "per_node", "tflops", "memory",
+                                           "hbm",    "nvlink", "ib",       "gemm",   "attention"};
     Cluster c = device_named("h100");
     for (const auto& [key, value] : words)
         if (key == "device") c = device_named(value);
@@ -83,7 +87,8 @@ Cluster parse_cluster(const std::string& text) {
         else if (key == "attention") c.attention = read_number(key, value);
         else if (key != "device") {
             const auto hint = nearest_name(key, keys);
-            fail_usage("--cluster: there is no \"", key, "\"", hint ? "; did you mean " + *hint + "?" : "; there are " + join(keys, ", "));
+            fail_usage("--cluster: there is no \"", key, "\"",
+                       hint ? "; did you mean " + *hint + "?" : "; there are " + join(keys, ", "));
         }
     }
     if (!counted) fail_usage("--cluster needs gpus, as in gpus=64,device=h100");

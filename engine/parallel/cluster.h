@@ -37,7 +37,8 @@ struct Cluster {
 // a100, h100, h200: SXM modules, eight to a node, by their datasheets.
 std::vector<Cluster> known_devices();
 
-// "gpus=3072,device=a100" and any of per_node, tflops, memory, hbm, nvlink, ib, gemm and attention to change. Fails naming the word.
+// "gpus=3072,device=a100" and any of per_node, tflops, memory, hbm, nvlink, ib, gemm and attention to change. Fails
+// naming the word.
 Cluster parse_cluster(const std::string& text);
 
 }  // namespace keel

@@ -79,7 +79,8 @@ PipelineRun schedule_forecast(const Config& c) {
     PipelineCosts costs{.forward = {}, .backward = {}, .send = 0};
     for (const LayerRange& r : l.split) {
         costs.forward.push_back(r.size() + (r.head ? flops(w.head_forward) / unit : 0));
-        costs.backward.push_back(r.size() * (flops(w.backward) + flops(w.again)) / unit + (r.head ? flops(w.head_backward) / unit : 0));
+        costs.backward.push_back(r.size() * (flops(w.backward) + flops(w.again)) / unit +
+                                 (r.head ? flops(w.head_backward) / unit : 0));
     }
     return run_pipeline(l.schedule, pipeline_shape(c.parallel, l.micro_batches), costs);
 }
@@ -100,19 +101,22 @@ std::string stage_memory(const Config& c, double memory_gb) {
         return std::string(text);
     };
     std::string out = "memory of one rank, by pipeline stage, at its peak\n";
-    out += row("  %5s %10s %10s %10s %10s %10s %10s %8s  %s\n", "stage", "peak", "parameters", "gradients", "optimizer", "saved", "other",
-               "in flight", "layers");
+    out += row("  %5s %10s %10s %10s %10s %10s %10s %8s  %s\n", "stage", "peak", "parameters", "gradients", "optimizer",
+               "saved", "other", "in flight", "layers");
     std::int64_t most = 0, largest = 0;
     for (const std::int64_t s : stages_to_show(c)) {
         const RankPlace place{.pp = s};
         const ModelUse use = training_use(c, place);
         const MemoryPlan plan = plan_model(c, use, place);
         const auto live = [&](Use of) { return plan.live_bytes(plan.peak_moment(), of); };
-        const std::int64_t parameters = live(Use::parameter), gradients = live(Use::gradient), optimizer = live(Use::optimizer),
-                           saved = live(Use::saved), other = plan.peak_bytes() - parameters - gradients - optimizer - saved;
-        out += row("  %5lld %10s %10s %10s %10s %10s %10s %8d  %s\n", static_cast<long long>(s), human_bytes(plan.peak_bytes()).c_str(),
-                   human_bytes(parameters).c_str(), human_bytes(gradients).c_str(), human_bytes(optimizer).c_str(),
-                   human_bytes(saved).c_str(), human_bytes(other).c_str(), use.slots, blocks(shard_of(c, place)).c_str());
+        const std::int64_t parameters = live(Use::parameter), gradients = live(Use::gradient),
+                           optimizer = live(Use::optimizer), saved = live(Use::saved),
+                           other = plan.peak_bytes() - parameters - gradients - optimizer - saved;
+        out += row("  %5lld %10s %10s %10s %10s %10s %10s %8d  ", static_cast<long long>(s),
+                   human_bytes(plan.peak_bytes()).c_str(), human_bytes(parameters).c_str(),
+                   human_bytes(gradients).c_str(), human_bytes(optimizer).c_str(), human_bytes(saved).c_str(),
+                   human_bytes(other).c_str(), use.slots) +
+               blocks(shard_of(c, place)) + "\n";
         if (plan.peak_bytes() > most) most = plan.peak_bytes(), largest = s;
     }
     const RankPlace place{.pp = largest};
@@ -120,8 +124,9 @@ std::string stage_memory(const Config& c, double memory_gb) {
     if (memory_gb <= 0) return out + table;
     const double share = static_cast<double>(most) / (memory_gb * 1e9);
     out += row("  the largest takes %.1f %% of a device's %.4g GB%s\n", 100 * share, memory_gb,
-               share > 1 ? ": it does not fit; raise --parallel.tp or --parallel.pp, lower --train.micro_batch, or choose a stronger "
-                           "--memory.recompute" : "");
+               share > 1 ? ": it does not fit; raise --parallel.tp or --parallel.pp, lower --train.micro_batch, or "
+                           "choose a stronger --memory.recompute"
+                         : "");
     return out + table;
 }
 

@@ -50,7 +50,8 @@ std::string where(const LayerSplit& s) {
     return out;
 }
 
-// A layout that always works: what is left over goes to the stages in the middle, which hold neither embedding nor head.
+// A layout that always works: what is left over goes to the stages in the middle, which hold neither embedding nor
+// head.
 std::string balanced_layout(const LayerSplit& s) {
     const int stages = s.stages * s.chunks, rest = s.layers % stages, begin = (stages - rest + 1) / 2;
     std::string out = "E";
@@ -141,21 +142,26 @@ struct LayoutReader {
 
 std::vector<int> layout_counts(const LayerSplit& s) {
     const std::vector<std::string> words = expand_layout(s.layout);
-    const auto refuse = [&](const auto&... why) { fail_usage(concat("--parallel.layers \"", s.layout, "\": "), why...); };
+    const auto refuse = [&](const auto&... why) {
+        fail_usage(concat("--parallel.layers \"", s.layout, "\": "), why...);
+    };
     if (words.size() != static_cast<std::size_t>(s.stages * s.chunks))
         refuse("has ", words.size(), " stages, but ", where(s), " makes ", s.stages * s.chunks);
     std::vector<int> counts;
     int total = 0;
     for (std::size_t i = 0; i < words.size(); ++i) {
         std::string rest = words[i];
-        if (rest.find('m') != std::string::npos) refuse("stage ", i, " (", rest, ") asks for multi-token prediction, which keel does not have");
+        if (rest.find('m') != std::string::npos)
+            refuse("stage ", i, " (", rest, ") asks for multi-token prediction, which keel does not have");
         const bool first = i == 0, last = i + 1 == words.size();
-        if (first != (rest.find('E') == 0)) refuse("stage ", i, " is \"", rest, "\"; the first stage, and no other, begins with E");
+        if (first != (rest.find('E') == 0))
+            refuse("stage ", i, " is \"", rest, "\"; the first stage, and no other, begins with E");
         if (last != (!rest.empty() && rest.find('L') == rest.size() - 1))
             refuse("stage ", i, " is \"", rest, "\"; the last stage, and no other, ends with L");
         const auto blocks = std::count(rest.begin(), rest.end(), 't');
         if (rest.size() != static_cast<std::size_t>(blocks) + (first ? 1 : 0) + (last ? 1 : 0))
-            refuse("stage ", i, " is \"", rest, "\"; there is one E, at the very beginning, and one L, at the very end");
+            refuse("stage ", i, " is \"", rest,
+                   "\"; there is one E, at the very beginning, and one L, at the very end");
         counts.push_back(static_cast<int>(blocks));
         total += counts.back();
     }
@@ -167,15 +173,18 @@ void check_options(const LayerSplit& s) {
     if (s.layers < 1) fail_usage("--model.layers is ", s.layers, "; it must be at least 1");
     if (s.stages < 1 || s.chunks < 1) fail_usage(where(s), ": both must be at least 1");
     if (s.first < 0 || s.last < 0)
-        fail_usage("--parallel.first_layers ", s.first, " and --parallel.last_layers ", s.last, ": give numbers of layers, or 0 to choose");
+        fail_usage("--parallel.first_layers ", s.first, " and --parallel.last_layers ", s.last,
+                   ": give numbers of layers, or 0 to choose");
     const bool ends = s.first > 0 || s.last > 0, account = s.count_embedding || s.count_head;
     if (!s.layout.empty() && (ends || account))
-        fail_usage("--parallel.layers says where every layer lies; leave --parallel.first_layers, --parallel.last_layers, ",
-                   "--parallel.count_embedding and --parallel.count_head out");
+        fail_usage(
+            "--parallel.layers says where every layer lies; leave --parallel.first_layers, --parallel.last_layers, ",
+            "--parallel.count_embedding and --parallel.count_head out");
     if (ends && account)
         fail_usage("--parallel.count_embedding and --parallel.count_head are another way to say what ",
                    "--parallel.first_layers and --parallel.last_layers say; give one or the other");
-    if (ends && s.stages == 1) fail_usage("--parallel.first_layers and --parallel.last_layers need --parallel.pp of at least 2");
+    if (ends && s.stages == 1)
+        fail_usage("--parallel.first_layers and --parallel.last_layers need --parallel.pp of at least 2");
 }
 
 }  // namespace

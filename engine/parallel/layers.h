@@ -1,8 +1,8 @@
 // engine/parallel/layers.h: which transformer blocks each virtual stage of a pipeline holds.
 //
-// Virtual stage i is chunk i / stages of rank i % stages (pipeline.h). Ranges are contiguous and in order, the first holds
-// the embedding and the last the final norm and the head. Whatever does not come out even is refused, with the options that
-// would make it work: no layer is ever dropped or moved in silence.
+// Virtual stage i is chunk i / stages of rank i % stages (pipeline.h). Ranges are contiguous and in order, the first
+// holds the embedding and the last the final norm and the head. Whatever does not come out even is refused, with the
+// options that would make it work: no layer is ever dropped or moved in silence.
 #pragma once
 
 #include <string>
@@ -21,11 +21,11 @@ struct LayerSplit {
     int layers = 0;                      // --model.layers
     int stages = 1;                      // --parallel.pp
     int chunks = 1;                      // --parallel.chunks
-    int first = 0, last = 0;             // --parallel.first_layers, --parallel.last_layers: of those ranks; 0 is not given
+    int first = 0, last = 0;             // --parallel.first_layers, --parallel.last_layers of a rank; 0: not given
     bool count_embedding = false;        // --parallel.count_embedding: it counts as one layer
     bool count_head = false;             // --parallel.count_head: it counts as one layer
-    // --parallel.layers: one word per virtual stage, divided by '|': E embedding, t block, L head and loss. x*3 repeats a letter,
-    // (tt|)*3 a group; commas and spaces mean nothing. "Et*2|(t*3|)*2tL" is "Ett|ttt|ttt|tL".
+    // --parallel.layers: one word per virtual stage, divided by '|': E embedding, t block, L head and loss. x*3 repeats
+    // a letter, (tt|)*3 a group; commas and spaces mean nothing. "Et*2|(t*3|)*2tL" is "Ett|ttt|ttt|tL".
     std::string layout{};
 };
 

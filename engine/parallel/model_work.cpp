@@ -32,10 +32,12 @@ PassWork recomputed(Recompute policy, const PassWork& forward, double qkv_flops,
 }  // namespace
 
 ModelWork model_work(const ModelSection& m, std::int64_t seq_len, const std::string& recompute, bool sequence) {
-    const auto h = static_cast<double>(m.hidden), ffn = static_cast<double>(m.ffn), vocab = static_cast<double>(m.vocab);
+    const auto h = static_cast<double>(m.hidden), ffn = static_cast<double>(m.ffn),
+               vocab = static_cast<double>(m.vocab);
     const auto q = static_cast<double>(m.heads * m.head_dim), kv = static_cast<double>(m.kv_heads * m.head_dim);
     const double bytes = m.dtype == "bf16" ? 2 : 4;
-    const double qkv_flops = 2 * h * (q + 2 * kv), down_flops = 2 * h * ffn, weights = h * (2 * q + 2 * kv) + 3 * h * ffn;
+    const double qkv_flops = 2 * h * (q + 2 * kv), down_flops = 2 * h * ffn,
+                 weights = h * (2 * q + 2 * kv) + 3 * h * ffn;
     // Attention reads q, k, v and writes y; rotation reads and writes q and k. SwiGLU reads two and writes one.
     const double attention_bytes = bytes * (2 * q + 2 * kv + 2 * (q + kv)), swiglu_bytes = bytes * 3 * ffn;
     // A norm with the sum before it reads two streams and writes two; alone, recomputed, it reads and writes one.
@@ -50,17 +52,19 @@ ModelWork model_work(const ModelSection& m, std::int64_t seq_len, const std::str
                  .weight_bytes = bytes * weights,
                  .tp_passes = 4,  // before and after attention, before and after the feed-forward part
                  .cp_passes = 1};
-    w.again = recomputed(recompute_policy(recompute), w.forward, qkv_flops, down_flops, norm_bytes / 2, swiglu_bytes, attention_bytes);
-    w.backward = {.gemm_flops = 2 * w.forward.gemm_flops,
-                  // One kernel for dq, one for dk and dv, so that nothing is summed in an order that varies: seven products.
-                  .attention_flops = 3.5 * w.forward.attention_flops,
-                  .split_bytes = bytes * (2 * (3 * q + 2 * kv) + 2 * (q + kv) + 5 * ffn),
-                  .row_bytes = bytes * 9 * h,
-                  .weight_bytes = (bytes + 8) * weights,  // read for dx; gradients in float are read and written
-                  // The weight gradients need the gathered rows once more.
-                  .tp_passes = sequence ? 6.0 : 4.0,
-                  .cp_passes = 2};
-    // The head works in backward, chunk by chunk: logits in float are written, read twice and turned into their gradient.
+    w.again = recomputed(recompute_policy(recompute), w.forward, qkv_flops, down_flops, norm_bytes / 2, swiglu_bytes,
+                         attention_bytes);
+    w.backward = {
+        .gemm_flops = 2 * w.forward.gemm_flops,
+        // One kernel for dq, one for dk and dv, so that nothing is summed in an order that varies: seven products.
+        .attention_flops = 3.5 * w.forward.attention_flops,
+        .split_bytes = bytes * (2 * (3 * q + 2 * kv) + 2 * (q + kv) + 5 * ffn),
+        .row_bytes = bytes * 9 * h,
+        .weight_bytes = (bytes + 8) * weights,  // read for dx; gradients in float are read and written
+        // The weight gradients need the gathered rows once more.
+        .tp_passes = sequence ? 6.0 : 4.0,
+        .cp_passes = 2};
+    // The head works in backward, by chunks: logits in float are written, read twice and turned into their gradient.
     w.head_backward = {.gemm_flops = 6 * h * vocab,
                        .attention_flops = 0,
                        .split_bytes = (4 + 8 + 4 + bytes + 2 * bytes) * vocab,
@@ -71,7 +75,8 @@ ModelWork model_work(const ModelSection& m, std::int64_t seq_len, const std::str
     const ParameterCount count = parameter_count(m);
     w.embedding_parameters = static_cast<double>(count.embedding);
     w.head_parameters = static_cast<double>(m.vocab * m.hidden + m.hidden);
-    w.block_parameters = (static_cast<double>(count.attention + count.ffn + count.norms) - h) / static_cast<double>(m.layers);
+    w.block_parameters =
+        (static_cast<double>(count.attention + count.ffn + count.norms) - h) / static_cast<double>(m.layers);
     w.tied = m.tied;
     w.hidden_bytes = bytes * h;
     w.kv_bytes = bytes * 2 * kv;

@@ -1,5 +1,6 @@
-// engine/parallel/model_work.h: what a model asks of the devices that train it, counted from its shape, for the simulator.
-// Like FLOPs, bytes are counted, not measured: each op of engine/model/block.cpp reads and writes each tensor once.
+// engine/parallel/model_work.h: what a model asks of the devices that train it, counted from its shape, for the
+// simulator. Like FLOPs, bytes are counted, not measured: each op of engine/model/block.cpp reads and writes each
+// tensor once.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,12 @@ struct ModelWork {
     double hidden_bytes = 0;               // of one token of the residual stream
     double kv_bytes = 0;                   // of one token's keys and values
     double useful_flops = 0;               // per token of a step: what MFU counts
-    double grad_bytes = 4, param_bytes = 2, optimizer_bytes = 0;  // per parameter: reduced, gathered, moved by the update
+    double grad_bytes = 4, param_bytes = 2;  // that data-parallel ranks reduce and gather, per parameter
+    double optimizer_bytes = 0;              // that the update moves, per parameter
 };
 
-// keel's own ops. `seq_len` is the length of a row, whole; a row is one document. `sequence`: norms and the residual stream
-// are cut over tp.
+// keel's own ops. `seq_len` is the length of a row, whole; a row is one document. `sequence`: norms and the residual
+// stream are cut over tp.
 ModelWork model_work(const ModelSection& model, std::int64_t seq_len, const std::string& recompute, bool sequence);
 
 }  // namespace keel

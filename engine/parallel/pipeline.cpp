@@ -36,28 +36,35 @@ int warm_up(PipelineSchedule schedule, const PipelineShape& s, int rank) {
 }
 
 std::string shape_text(const PipelineShape& s) {
-    return concat("--parallel.pp ", s.stages, ", --parallel.chunks ", s.chunks, " and ", s.micro_batches, " micro-batches");
+    return concat("--parallel.pp ", s.stages, ", --parallel.chunks ", s.chunks, " and ", s.micro_batches,
+                  " micro-batches");
 }
 
 void check_interleaved(const PipelineShape& s) {
     const int group = s.group_size();
     if (s.stages == 1)
-        fail_usage("--parallel.schedule interleaved needs --parallel.pp of at least 2, but it is 1; leave the schedule out");
+        fail_usage(
+            "--parallel.schedule interleaved needs --parallel.pp of at least 2, but it is 1; leave the schedule out");
     if (s.chunks == 1)
-        fail_usage("--parallel.schedule interleaved needs --parallel.chunks of at least 2; with one chunk per rank choose 1f1b");
+        fail_usage(
+            "--parallel.schedule interleaved needs --parallel.chunks of at least 2; with one chunk per rank choose "
+            "1f1b");
     if (group < s.stages)
         fail_usage("--parallel.micro_batch_group ", group, " is smaller than --parallel.pp ", s.stages,
                    ": the first micro-batch would not be back at rank 0 in time; give at least ", s.stages);
     if (group > s.micro_batches)
-        fail_usage(s.group > 0 ? concat("--parallel.micro_batch_group ", group)
-                               : concat("the interleaved schedule's group of ", group, " micro-batches (--parallel.pp)"),
-                   " is more than the ", s.micro_batches, " micro-batches of a step and replica; raise --train.global_batch, ",
-                   "lower --train.micro_batch, or choose --parallel.schedule 1f1b with --parallel.chunks 1");
+        fail_usage(
+            s.group > 0 ? concat("--parallel.micro_batch_group ", group)
+                        : concat("the interleaved schedule's group of ", group, " micro-batches (--parallel.pp)"),
+            " is more than the ", s.micro_batches, " micro-batches of a step and replica; raise --train.global_batch, ",
+            "lower --train.micro_batch, or choose --parallel.schedule 1f1b with --parallel.chunks 1");
     if (const int rest = s.micro_batches % group; rest > 0 && rest < s.stages)
-        fail_usage(concat(s.micro_batches), " micro-batches per step and replica leave a last group of ", rest, " after groups of ", group,
-                   s.group > 0 ? " (--parallel.micro_batch_group)" : " (--parallel.pp)", ", fewer than --parallel.pp ", s.stages,
-                   "; make them a multiple of the group by --train.global_batch or --train.micro_batch, or choose another ",
-                   "--parallel.micro_batch_group");
+        fail_usage(
+            concat(s.micro_batches), " micro-batches per step and replica leave a last group of ", rest,
+            " after groups of ", group, s.group > 0 ? " (--parallel.micro_batch_group)" : " (--parallel.pp)",
+            ", fewer than --parallel.pp ", s.stages,
+            "; make them a multiple of the group by --train.global_batch or --train.micro_batch, or choose another ",
+            "--parallel.micro_batch_group");
 }
 
 }  // namespace
@@ -69,8 +76,8 @@ PipelineSchedule pipeline_schedule(const std::string& word, int stages, int chun
         if (word == name(schedule)) return schedule;
     const std::vector<std::string> words = {"auto", "gpipe", "1f1b", "interleaved"};
     const auto hint = nearest_name(word, words);
-    fail_usage("--parallel.schedule is \"", word, "\"", hint ? "; did you mean " + *hint + "? Choices are " : "; choices are ",
-               join(words, ", "));
+    fail_usage("--parallel.schedule is \"", word, "\"",
+               hint ? "; did you mean " + *hint + "? Choices are " : "; choices are ", join(words, ", "));
 }
 
 const char* name(PipelineSchedule schedule) {
@@ -84,25 +91,30 @@ const char* name(PipelineSchedule schedule) {
 }
 
 void check_pipeline(PipelineSchedule schedule, const PipelineShape& s) {
-    constexpr int most = 1 << 20;  // of micro-batches times chunks; numbers of actions and tags stay far inside of an int
+    constexpr int most = 1 << 20;  // micro-batches times chunks: actions and tags stay far inside of an int
     if (s.stages < 1) fail_usage("--parallel.pp is ", s.stages, "; it must be at least 1");
     if (s.chunks < 1) fail_usage("--parallel.chunks is ", s.chunks, "; it must be at least 1");
-    if (s.group < 0) fail_usage("--parallel.micro_batch_group is ", s.group, "; give a number of micro-batches, or 0 for --parallel.pp");
+    if (s.group < 0)
+        fail_usage("--parallel.micro_batch_group is ", s.group,
+                   "; give a number of micro-batches, or 0 for --parallel.pp");
     if (s.micro_batches < 1)
         fail_usage("a step has ", s.micro_batches, " micro-batches per replica; --train.global_batch must be at least ",
                    "--train.micro_batch times --parallel.dp");
     if (s.micro_batches > most / s.chunks || s.stages > most / s.chunks)
         fail_usage(shape_text(s), " are more than a schedule of ", most, " entries; raise --train.micro_batch");
     if (s.stages == 1 && s.chunks > 1)
-        fail_usage("--parallel.chunks ", s.chunks, " needs --parallel.pp of at least 2: chunks of one rank have nobody to take turns with");
+        fail_usage("--parallel.chunks ", s.chunks,
+                   " needs --parallel.pp of at least 2: chunks of one rank have nobody to take turns with");
     if (s.group > 0 && schedule != PipelineSchedule::interleaved)
         fail_usage("--parallel.micro_batch_group ", s.group, " has no effect with --parallel.schedule ", name(schedule),
                    "; it belongs to interleaved");
     if (schedule == PipelineSchedule::interleaved) return check_interleaved(s);
     if (s.chunks > 1)
-        fail_usage("--parallel.chunks ", s.chunks, " needs --parallel.schedule interleaved; ", name(schedule), " has one chunk per rank");
+        fail_usage("--parallel.chunks ", s.chunks, " needs --parallel.schedule interleaved; ", name(schedule),
+                   " has one chunk per rank");
     if (schedule == PipelineSchedule::none && s.stages > 1)
-        fail("the schedule of one stage was chosen for --parallel.pp ", s.stages, "; choose 1f1b, interleaved or gpipe");
+        fail("the schedule of one stage was chosen for --parallel.pp ", s.stages,
+             "; choose 1f1b, interleaved or gpipe");
 }
 
 PipelineTable pipeline_table(PipelineSchedule schedule, const PipelineShape& s, int rank) {
@@ -157,7 +169,8 @@ std::optional<StagePlace> next_stage(const PipelineShape& shape, StagePlace at) 
 }
 
 int message_tag(const PipelineShape& shape, const PipelineAction& receiver) {
-    return (static_cast<int>(receiver.kind) * shape.chunks + receiver.chunk) * shape.micro_batches + receiver.micro_batch;
+    return (static_cast<int>(receiver.kind) * shape.chunks + receiver.chunk) * shape.micro_batches +
+           receiver.micro_batch;
 }
 
 int peak_in_flight(const PipelineTable& table) {

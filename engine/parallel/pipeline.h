@@ -1,10 +1,10 @@
 // engine/parallel/pipeline.h: pipeline schedules as tables: what each rank does, in which order.
 //
 // A model cut over `stages` ranks in `chunks` pieces per rank has stages * chunks virtual stages; virtual stage
-// chunk * stages + rank is chunk `chunk` of rank `rank`, so activations run 0 -> 1 -> ... -> stages-1 and, with more chunks,
-// back to rank 0. A table is a list of forwards and backwards of (micro-batch, chunk). It is made by a pure function of the
-// shape, so every rank knows every other rank's; the executor, the memory planner, the pictures and the simulator
-// (pipeline_run.h) all read this one.
+// chunk * stages + rank is chunk `chunk` of rank `rank`, so activations run 0 -> 1 -> ... -> stages-1 and, with more
+// chunks, back to rank 0. A table is a list of forwards and backwards of (micro-batch, chunk). It is made by a pure
+// function of the shape, so every rank knows every other rank's; the executor, the memory planner, the pictures and the
+// simulator (pipeline_run.h) all read this one.
 //
 //     none         one stage: F0 B0 F1 B1 ...
 //     gpipe        every forward, then every backward, oldest first
@@ -12,8 +12,8 @@
 //     interleaved  the same over chunks: groups of `group` micro-batches go through chunk 0, then chunk 1, ...
 // Huang et al. 2019, arXiv:1811.06965; Narayanan et al. 2021, arXiv:2104.04473.
 //
-// Backwards of one chunk happen in micro-batch order in every schedule: the order of summation into gradients, and with it
-// every bit of the result, does not depend on the schedule.
+// Backwards of one chunk happen in micro-batch order in every schedule: the order of summation into gradients, and with
+// it every bit of the result, does not depend on the schedule.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ namespace keel {
 
 enum class PipelineSchedule : std::uint8_t { none, gpipe, one_f_one_b, interleaved };
 
-// The words of --parallel.schedule: "gpipe", "1f1b", "interleaved", and "auto", which is none for one stage, interleaved for
-// several chunks, and 1f1b otherwise. An unknown word fails with the nearest one.
+// The words of --parallel.schedule: "gpipe", "1f1b", "interleaved", and "auto", which is none for one stage,
+// interleaved for several chunks, and 1f1b otherwise. An unknown word fails with the nearest one.
 PipelineSchedule pipeline_schedule(const std::string& word, int stages, int chunks);
 const char* name(PipelineSchedule schedule);
 
@@ -60,7 +60,7 @@ PipelineTable forward_table(PipelineSchedule schedule, const PipelineShape& shap
 std::string to_string(const PipelineAction& action, int chunks);
 std::string to_string(const PipelineTable& table, int chunks);
 
-// --- Who sends to whom ---------------------------------------------------------------------------------------------------
+// --- Who sends to whom
 
 struct StagePlace {
     int rank, chunk;
@@ -80,17 +80,19 @@ std::optional<StagePlace> next_stage(const PipelineShape& shape, StagePlace at);
 int message_tag(const PipelineShape& shape, const PipelineAction& receiver);
 inline int message_tags(const PipelineShape& shape) { return 2 * shape.chunks * shape.micro_batches; }
 
-// --- What lives at the same time -----------------------------------------------------------------------------------------
+// --- What lives at the same time
 
 // The most (micro-batch, chunk) pairs that wait for their backward at once: sets of activations that a rank keeps.
 int peak_in_flight(const PipelineTable& table);
 
-// Which of a rank's sets of activations each (micro-batch, chunk) uses, from its forward to its backward. The smallest free
-// one is taken, so there are exactly peak_in_flight of them.
+// Which of a rank's sets of activations each (micro-batch, chunk) uses, from its forward to its backward. The smallest
+// free one is taken, so there are exactly peak_in_flight of them.
 struct PipelineSlots {
     int slots = 0, micro_batches = 0;
     std::vector<int> slot;  // [chunk * micro_batches + micro_batch]
-    int of(const PipelineAction& a) const { return slot[static_cast<std::size_t>(a.chunk * micro_batches + a.micro_batch)]; }
+    int of(const PipelineAction& a) const {
+        return slot[static_cast<std::size_t>(a.chunk * micro_batches + a.micro_batch)];
+    }
 };
 PipelineSlots pipeline_slots(const PipelineTable& table, const PipelineShape& shape);
 

@@ -50,10 +50,12 @@ double PipelineRun::idle_share() const {
 
 double PipelineRun::bubble_fraction() const { return makespan / *std::max_element(busy.begin(), busy.end()) - 1; }
 
-PipelineRun run_tables(const std::vector<PipelineTable>& tables, const PipelineShape& shape, const PipelineCosts& costs) {
+PipelineRun run_tables(const std::vector<PipelineTable>& tables, const PipelineShape& shape,
+                       const PipelineCosts& costs) {
     for (const auto* list : {&costs.forward, &costs.backward})
         if (list->size() != 1 && list->size() != static_cast<std::size_t>(shape.virtual_stages()))
-            fail("pipeline costs: ", list->size(), " entries for ", shape.virtual_stages(), " virtual stages; give one each, or one for all");
+            fail("pipeline costs: ", list->size(), " entries for ", shape.virtual_stages(),
+                 " virtual stages; give one each, or one for all");
     const std::size_t ranks = tables.size();
     Player player{shape, costs, Ends(shape), Ends(shape)};
     PipelineRun run;

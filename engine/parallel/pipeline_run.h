@@ -1,8 +1,9 @@
 // engine/parallel/pipeline_run.h: a pipeline schedule played on paper: when each action of each rank begins and ends.
 //
-// Ranks work through their tables (pipeline.h) in order. A send is asynchronous and takes `send` until the receiver may use
-// it; a receive waits. What is played is exactly what the executor runs, so a table that could block for ever is found
-// here, for every shape, without running a model. The pictures and the cluster simulator are made from the result.
+// Ranks work through their tables (pipeline.h) in order. A send is asynchronous and takes `send` until the receiver may
+// use it; a receive waits. What is played is exactly what the executor runs, so a table that could block for ever is
+// found here, for every shape, without running a model. The pictures and the cluster simulator are made from the
+// result.
 #pragma once
 
 #include <vector>
@@ -39,6 +40,7 @@ struct PipelineRun {
 // Fails, naming the rank and the action it waits for, if the tables block.
 PipelineRun run_pipeline(PipelineSchedule schedule, const PipelineShape& shape, const PipelineCosts& costs);
 // The same for any tables, for tests: [stages] of them.
-PipelineRun run_tables(const std::vector<PipelineTable>& tables, const PipelineShape& shape, const PipelineCosts& costs);
+PipelineRun run_tables(const std::vector<PipelineTable>& tables, const PipelineShape& shape,
+                       const PipelineCosts& costs);
 
 }  // namespace keel

@@ -14,7 +14,8 @@ struct Parts {
     double gemm = 0, attention = 0, memory = 0, tp = 0, cp = 0;
     double sum() const { return gemm + attention + memory + tp + cp; }
     void add(const Parts& o, double times) {
-        gemm += times * o.gemm, attention += times * o.attention, memory += times * o.memory, tp += times * o.tp, cp += times * o.cp;
+        gemm += times * o.gemm, attention += times * o.attention, memory += times * o.memory, tp += times * o.tp,
+            cp += times * o.cp;
     }
 };
 
@@ -54,7 +55,8 @@ struct CostTable {
     double parameters(const LayerRange& range) const {
         double n = range.size() * work.block_parameters;
         if (range.embedding) n += work.embedding_parameters;
-        if (range.head && !(work.tied && range.embedding)) n += work.tied ? work.embedding_parameters : work.head_parameters;
+        if (range.head && !(work.tied && range.embedding))
+            n += work.tied ? work.embedding_parameters : work.head_parameters;
         return n / tp;
     }
 };
@@ -77,7 +79,7 @@ Ending ending(const CostTable& table, double parameters, double first_forward_s,
     e.reduce = parameters * table.work.grad_bytes * share * (l.sharded ? 1 : 2) / wire + buckets * table.c.latency_s;
     e.gather = l.sharded ? parameters * table.work.param_bytes * share / wire + buckets * table.c.latency_s : 0;
     if (!l.overlap) return e;
-    // The last bucket is complete only when backward is; the first layers' parameters must be there before forward starts.
+    // The last bucket is complete only when backward is; forward cannot start without the first layers' parameters.
     e.hidden_reduce = std::min(e.reduce * (buckets - 1) / buckets, last_backward_s);
     e.hidden_gather = std::min(e.gather * (buckets - 1) / buckets, first_forward_s);
     return e;
@@ -85,10 +87,11 @@ Ending ending(const CostTable& table, double parameters, double first_forward_s,
 
 void check_layout(const ModelWork& work, const ClusterLayout& l, const Cluster& c) {
     if (l.tp * l.cp * l.dp * l.pp != c.gpus)
-        fail_usage("--cluster has gpus=", c.gpus, ", but tp ", l.tp, " x cp ", l.cp, " x dp ", l.dp, " x pp ", l.pp, " needs ",
-                   l.tp * l.cp * l.dp * l.pp);
+        fail_usage("--cluster has gpus=", c.gpus, ", but tp ", l.tp, " x cp ", l.cp, " x dp ", l.dp, " x pp ", l.pp,
+                   " needs ", l.tp * l.cp * l.dp * l.pp);
     if (l.split.size() != static_cast<std::size_t>(l.pp * l.chunks) || l.split.back().end != work.layers)
-        fail("simulator: ", l.split.size(), " ranges of layers for ", l.pp * l.chunks, " virtual stages of ", work.layers, " layers");
+        fail("simulator: ", l.split.size(), " ranges of layers for ", l.pp * l.chunks, " virtual stages of ",
+             work.layers, " layers");
 }
 
 }  // namespace
@@ -161,10 +164,12 @@ std::string forecast_text(const StepForecast& f, const ClusterLayout& l, const C
         out += text;
     };
     const auto whole = [](std::int64_t n) { return static_cast<long long>(n); };
-    line("cluster      %lld x %s (%.4g TFLOP/s, %.4g GB at %.4g GB/s), %lld per node, NVLink %.4g GB/s, between nodes %.4g GB/s "
-         "per device\n", whole(c.gpus), c.device.c_str(), c.tflops, c.memory_gb, c.hbm_gb, whole(c.per_node), c.nvlink_gb, c.ib_gb);
-    line("layout       tp %lld%s, cp %lld, dp %lld, pp %lld", whole(l.tp), l.tp > 1 && l.sequence ? " with sequence" : "", whole(l.cp),
-         whole(l.dp), whole(l.pp));
+    line(
+        "cluster      %lld x %s (%.4g TFLOP/s, %.4g GB at %.4g GB/s), %lld per node, NVLink %.4g GB/s, between nodes "
+        "%.4g GB/s per device\n",
+        whole(c.gpus), c.device.c_str(), c.tflops, c.memory_gb, c.hbm_gb, whole(c.per_node), c.nvlink_gb, c.ib_gb);
+    line("layout       tp %lld%s, cp %lld, dp %lld, pp %lld", whole(l.tp),
+         l.tp > 1 && l.sequence ? " with sequence" : "", whole(l.cp), whole(l.dp), whole(l.pp));
     if (l.chunks > 1) line(" in %lld chunks", whole(l.chunks));
     line(" (%s), %lld micro-batch%s of %lld x %lld tokens per replica\n", name(l.schedule), whole(l.micro_batches),
          l.micro_batches == 1 ? "" : "es", whole(l.micro_batch), whole(l.seq_len));
@@ -177,13 +182,17 @@ std::string forecast_text(const StepForecast& f, const ClusterLayout& l, const C
     part("memory", f.times.memory, "kernels that only move data");
     if (l.tp > 1) part("tp", f.times.tp, "collectives inside of blocks, not hidden");
     if (l.cp > 1) part("cp", f.times.cp, "keys, values and their gradients, not hidden");
-    if (l.pp > 1) part("idle", f.times.idle, concat("waiting for other stages; the schedule's own bubble is ", std::round(1000 * f.bubble) / 10,
-                                                    " % of the busiest rank's work"));
-    if (l.dp * l.cp > 1) part("dp", f.times.dp, concat("gradients and parameters, not hidden; hidden ", std::round(1e4 * f.dp_hidden_s) / 1e4, " s"));
+    if (l.pp > 1)
+        part("idle", f.times.idle,
+             concat("waiting for other stages; the schedule's own bubble is ", std::round(1000 * f.bubble) / 10,
+                    " % of the busiest rank's work"));
+    if (l.dp * l.cp > 1)
+        part("dp", f.times.dp,
+             concat("gradients and parameters, not hidden; hidden ", std::round(1e4 * f.dp_hidden_s) / 1e4, " s"));
     part("optimizer", f.times.optimizer, l.sharded ? "sharded over dp x cp" : "on every replica");
     line("tokens/s     %.4g, %.4g per device\n", f.tokens_per_s, f.tokens_per_s / static_cast<double>(c.gpus));
-    line("MFU          %.1f %% = useful FLOPs of a step / (%.4g s x %lld devices x %.4g TFLOP/s)\n", 100 * f.mfu, f.step_s,
-         whole(c.gpus), c.tflops);
+    line("MFU          %.1f %% = useful FLOPs of a step / (%.4g s x %lld devices x %.4g TFLOP/s)\n", 100 * f.mfu,
+         f.step_s, whole(c.gpus), c.tflops);
     return out;
 }
 

@@ -1,9 +1,10 @@
 // engine/parallel/simulate.h: how long a training step takes on a cluster that need not be there.
 //
-// Work is counted from shapes (model_work.h), turned into seconds by a device's rates (cluster.h), and played through the very
-// pipeline tables that the executor runs (pipeline_run.h); gradients and optimizer follow at each rank's own end. Only one
-// number is fitted, the share of peak that matrix products reach; the rest is counted or from datasheets. What is left out:
-// kernel launches, stragglers, congestion, data loading, checkpoints. docs/parallelism.md compares it with published runs.
+// Work is counted from shapes (model_work.h), turned into seconds by a device's rates (cluster.h), and played through
+// the very pipeline tables that the executor runs (pipeline_run.h); gradients and optimizer follow at each rank's own
+// end. Only one number is fitted, the share of peak that matrix products reach; the rest is counted or from datasheets.
+// What is left out: kernel launches, stragglers, congestion, data loading, checkpoints. docs/parallelism.md compares it
+// with published runs.
 #pragma once
 
 #include <cstdint>

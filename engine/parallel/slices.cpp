@@ -9,8 +9,9 @@ namespace keel {
 ContextSlices::ContextSlices(std::int64_t length, std::int64_t count) : seq_len(length), ranks(count) {
     if (ranks < 1) fail_usage("--parallel.cp is ", ranks, "; it must be at least 1");
     if (ranks > 1 && seq_len % (2 * ranks) != 0)
-        fail_usage("--data.seq_len ", seq_len, " is not a multiple of ", 2 * ranks, ", two chunks for each of --parallel.cp ",
-                   ranks, "; ", std::max(seq_len / (2 * ranks), std::int64_t{1}) * 2 * ranks, " is");
+        fail_usage("--data.seq_len ", seq_len, " is not a multiple of ", 2 * ranks,
+                   ", two chunks for each of --parallel.cp ", ranks, "; ",
+                   std::max(seq_len / (2 * ranks), std::int64_t{1}) * 2 * ranks, " is");
 }
 
 std::int64_t ContextSlices::to_global(std::int64_t rank, std::int64_t local) const {
@@ -26,8 +27,8 @@ ContextSlices::Place ContextSlices::to_local(std::int64_t global) const {
 void cut_slice(const ContextSlices& s, std::int64_t rank, View<const std::int32_t> full, View<std::int32_t> slice) {
     const std::int64_t rows = full.size() / s.seq_len;
     if (full.size() != rows * s.seq_len || slice.size() != rows * s.local_len())
-        fail("context slice: ", full.size(), " tokens of rows of ", s.seq_len, " do not make ", slice.size(), ", rows of ",
-             s.local_len());
+        fail("context slice: ", full.size(), " tokens of rows of ", s.seq_len, " do not make ", slice.size(),
+             ", rows of ", s.local_len());
     std::int32_t* out = slice.data();
     for (std::int64_t row = 0; row < rows; ++row)
         for (int half = 0; half < s.halves(); ++half) {
@@ -40,11 +41,13 @@ std::int64_t visible_pairs(const ContextSlices& s, std::int64_t rank, View<const
     if (lo.size() != s.seq_len) fail("context slice: lo has ", lo.size(), " tokens, a row has ", s.seq_len);
     std::int64_t pairs = 0;
     for (int half = 0; half < s.halves(); ++half)
-        for (std::int64_t i = s.range(rank, half).begin; i < s.range(rank, half).end; ++i) pairs += i - lo.data()[i] + 1;
+        for (std::int64_t i = s.range(rank, half).begin; i < s.range(rank, half).end; ++i)
+            pairs += i - lo.data()[i] + 1;
     return pairs;
 }
 
-std::vector<TokenRange> document_slices(const std::vector<std::int64_t>& begins, std::int64_t ranks, std::int64_t rank) {
+std::vector<TokenRange> document_slices(const std::vector<std::int64_t>& begins, std::int64_t ranks,
+                                        std::int64_t rank) {
     std::vector<TokenRange> out;
     for (std::size_t d = 0; d + 1 < begins.size(); ++d) {
         const std::int64_t length = begins[d + 1] - begins[d];

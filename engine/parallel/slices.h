@@ -1,13 +1,14 @@
 // engine/parallel/slices.h: which tokens of a row each context-parallel rank works on.
 //
-// A row of seq_len tokens is cut into 2 * ranks equal chunks, and rank r works on chunks r and 2 * ranks - 1 - r: its two
-// halves. Under a causal mask a token costs as much as it sees, so one early and one late chunk make all ranks equal. Each
-// half is a contiguous range of queries, as kernels/attention.h wants them: query_offset is where the half begins.
+// A row of seq_len tokens is cut into 2 * ranks equal chunks, and rank r works on chunks r and 2 * ranks - 1 - r: its
+// two halves. Under a causal mask a token costs as much as it sees, so one early and one late chunk make all ranks
+// equal. Each half is a contiguous range of queries, as kernels/attention.h wants them: query_offset is where the half
+// begins.
 //
 // Every rank loads the whole row and cuts ids, labels, positions and lo out of it, unchanged. That is all that packed
-// documents need: a label is the next token of the full row, also at the end of a slice; positions count from the document's
-// first token, also where that lies on another rank; and lo names keys of the full row, which is how keys are gathered
-// (natural order). Nothing is computed again from a slice.
+// documents need: a label is the next token of the full row, also at the end of a slice; positions count from the
+// document's first token, also where that lies on another rank; and lo names keys of the full row, which is how keys
+// are gathered (natural order). Nothing is computed again from a slice.
 #pragma once
 
 #include <array>
@@ -39,7 +40,7 @@ struct ContextSlices {
     TokenRange range(std::int64_t rank, int half) const {
         return {chunk(rank, half) * chunk_len(), (chunk(rank, half) + 1) * chunk_len()};
     }
-    // Where the halves of every rank go when local rows, gathered rank after rank, are put into natural order; and back.
+    // Where a rank's tokens are in the row, and back: for putting gathered slices into natural order.
     std::int64_t to_global(std::int64_t rank, std::int64_t local) const;
     struct Place {
         std::int64_t rank, local;
@@ -55,10 +56,10 @@ void cut_slice(const ContextSlices& slices, std::int64_t rank, View<const std::i
 // (query, key) pairs that the mask lo[i] <= k <= i leaves to a rank: what its attention costs. `lo` of one full row.
 std::int64_t visible_pairs(const ContextSlices& slices, std::int64_t rank, View<const std::int32_t> lo);
 
-// --- The other ways to cut ----------------------------------------------------------------------------------------------
+// --- The other ways to cut
 
 // Document by document: each is cut zig-zag on its own, so that ranks are balanced whatever is packed. `begins` are the
-// documents' first tokens, ascending from 0, with the row's length last; every document is a multiple of 2 * ranks long.
+// documents' first tokens, ascending from 0, with the row's length last; each is a multiple of 2 * ranks long.
 std::vector<TokenRange> document_slices(const std::vector<std::int64_t>& begins, std::int64_t ranks, std::int64_t rank);
 
 // The fewest ranks, a power of two, that leave at most `most_per_rank` tokens of a sequence to each.

@@ -74,9 +74,11 @@ TEST(Forecast, TellsEveryStagesMemoryFromThePlanOfTheRun) {
     const std::string text = stage_memory(c, 0);
     for (std::int64_t s = 0; s < 4; ++s) {
         const RankPlace place{.pp = s};
-        EXPECT_NE(text.find(human_bytes(plan_model(c, training_use(c, place), place).peak_bytes())), std::string::npos) << text;
+        EXPECT_NE(text.find(human_bytes(plan_model(c, training_use(c, place), place).peak_bytes())), std::string::npos)
+            << text;
     }
-    EXPECT_NE(text.find(" 11  embed 0 4\n"), std::string::npos) << text;  // pieces that rank 0 keeps at once, and what it holds
+    EXPECT_NE(text.find(" 11  embed 0 4\n"), std::string::npos)
+        << text;  // pieces that rank 0 keeps at once, and what it holds
     EXPECT_NE(text.find("  3 7 head\n"), std::string::npos) << text;
     EXPECT_EQ(text.find("of a device"), std::string::npos);
     EXPECT_EQ(count(text, "memory plan: "), 1u);  // the largest stage's, whole
@@ -89,6 +91,7 @@ TEST(Forecast, ShowsTheEndsAndTheLargestOfManyStages) {
     c.parallel.pp = 20;
     resolve_and_validate(c);
     const std::string text = stage_memory(c, 0);
-    for (const char* holds : {"embed 0\n", "  1\n", "  19 head\n"}) EXPECT_NE(text.find(holds), std::string::npos) << text;
+    for (const char* holds : {"embed 0\n", "  1\n", "  19 head\n"})
+        EXPECT_NE(text.find(holds), std::string::npos) << text;
     EXPECT_EQ(text.find("  2\n"), std::string::npos) << text;
 }

@@ -1,5 +1,5 @@
-// Pipeline schedules: the order of every rank's actions, what lives at once, who sends to whom, and that nothing can block.
-// Orders, makespans and peaks were worked out by an independent script.
+// Pipeline schedules: the order of every rank's actions, what lives at once, who sends to whom, and that nothing can
+// block. Orders, makespans and peaks were worked out by an independent script.
 #include "engine/parallel/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -99,13 +99,16 @@ TEST(PipelineTable, TwoStagesOfTwoChunks) {
 
 TEST(PipelineTable, FourStagesOfTwoChunks) {
     const PipelineShape shape{.stages = 4, .chunks = 2, .micro_batches = 8};
-    EXPECT_EQ(order(interleaved, shape, 0),
-              "F0.0 F1.0 F2.0 F3.0 F0.1 F1.1 F2.1 F3.1 F4.0 F5.0 F6.0 B0.1 F7.0 B1.1 F4.1 B2.1 F5.1 B3.1 F6.1 B0.0 F7.1 B1.0 "
-              "B2.0 B3.0 B4.1 B5.1 B6.1 B7.1 B4.0 B5.0 B6.0 B7.0");
-    EXPECT_EQ(order(interleaved, shape, 3),
-              "F0.0 F1.0 F2.0 F3.0 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 F3.1 B3.1 F4.0 B0.0 F5.0 B1.0 F6.0 B2.0 F7.0 B3.0 F4.1 B4.1 "
-              "F5.1 B5.1 F6.1 B6.1 F7.1 B7.1 B4.0 B5.0 B6.0 B7.0");
-    for (int rank = 0; rank < 4; ++rank) {  // forwards before the first backward: 10, 8, 6, 4, and one more of the steady part
+    EXPECT_EQ(
+        order(interleaved, shape, 0),
+        "F0.0 F1.0 F2.0 F3.0 F0.1 F1.1 F2.1 F3.1 F4.0 F5.0 F6.0 B0.1 F7.0 B1.1 F4.1 B2.1 F5.1 B3.1 F6.1 B0.0 F7.1 B1.0 "
+        "B2.0 B3.0 B4.1 B5.1 B6.1 B7.1 B4.0 B5.0 B6.0 B7.0");
+    EXPECT_EQ(
+        order(interleaved, shape, 3),
+        "F0.0 F1.0 F2.0 F3.0 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 F3.1 B3.1 F4.0 B0.0 F5.0 B1.0 F6.0 B2.0 F7.0 B3.0 F4.1 B4.1 "
+        "F5.1 B5.1 F6.1 B6.1 F7.1 B7.1 B4.0 B5.0 B6.0 B7.0");
+    for (int rank = 0; rank < 4;
+         ++rank) {  // forwards before the first backward: 10, 8, 6, 4, and one more of the steady part
         const PipelineTable table = pipeline_table(interleaved, shape, rank);
         const auto first = std::ranges::find(table, PipelineAction::backward, &PipelineAction::kind);
         EXPECT_EQ(first - table.begin(), 10 - 2 * rank + 1);
@@ -131,7 +134,8 @@ TEST(PipelineTable, HasEveryActionOnceBackwardsInOrderAndNeverBlocks) {
             for (const PipelineAction& a : table) {
                 const int tag = message_tag(shape, a);
                 ASSERT_TRUE(tag >= 0 && tag < message_tags(shape));
-                ASSERT_EQ(seen[static_cast<std::size_t>(tag)]++, 0) << name(schedule) << " " << to_string(a, shape.chunks);
+                ASSERT_EQ(seen[static_cast<std::size_t>(tag)]++, 0)
+                    << name(schedule) << " " << to_string(a, shape.chunks);
                 if (a.kind == PipelineAction::forward) continue;
                 ASSERT_EQ(next_back[static_cast<std::size_t>(a.chunk)]++, a.micro_batch);  // one order of sums, always
             }
@@ -159,8 +163,9 @@ TEST(PipelineTable, ATableThatBlocksIsFound) {
         run_tables(tables, shape, {});
         FAIL() << "accepted";
     } catch (const Error& error) {
-        EXPECT_EQ(std::string(error.what()),
-                  "pipeline schedule: rank 0 would wait for ever before its action 0, B0; this is a defect of the table");
+        EXPECT_EQ(
+            std::string(error.what()),
+            "pipeline schedule: rank 0 would wait for ever before its action 0, B0; this is a defect of the table");
     }
     std::swap(tables[0][0], tables[0][2]);
     std::swap(tables[1][0], tables[1][1]);  // the last stage needs nobody's gradient, but its own forward
@@ -220,7 +225,8 @@ TEST(PipelineSlots, AreAsManyAsLiveAtOnceAndNeverSharedInTime) {
         }
     });
     const PipelineShape shape{.stages = 2, .chunks = 2, .micro_batches = 4};
-    // Rank 0: F0.0 F1.0 F0.1 F1.1 F2.0 take 0 to 4, B0.1 frees 2 for F3.0, B1.1 frees 3 for F2.1, B0.0 frees 0 for F3.1.
+    // Rank 0: F0.0 F1.0 F0.1 F1.1 F2.0 take 0 to 4, B0.1 frees 2 for F3.0, B1.1 frees 3 for F2.1, B0.0 frees 0 for
+    // F3.1.
     EXPECT_EQ(pipeline_slots(pipeline_table(interleaved, shape, 0), shape).slot, (std::vector{0, 1, 4, 2, 2, 3, 3, 0}));
 }
 
@@ -228,41 +234,50 @@ TEST(PipelineCheck, RefusesByNamingTheFlags) {
     const auto refused = [](PipelineSchedule schedule, const PipelineShape& shape) {
         return refusal([&] { pipeline_table(schedule, shape, 0); });
     };
-    EXPECT_EQ(refused(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 6}),
-              "6 micro-batches per step and replica leave a last group of 2 after groups of 4 (--parallel.pp), fewer than "
-              "--parallel.pp 4; make them a multiple of the group by --train.global_batch or --train.micro_batch, or choose "
-              "another --parallel.micro_batch_group");
+    EXPECT_EQ(
+        refused(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 6}),
+        "6 micro-batches per step and replica leave a last group of 2 after groups of 4 (--parallel.pp), fewer than "
+        "--parallel.pp 4; make them a multiple of the group by --train.global_batch or --train.micro_batch, or choose "
+        "another --parallel.micro_batch_group");
     EXPECT_EQ(refused(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 8, .group = 3}),
-              "--parallel.micro_batch_group 3 is smaller than --parallel.pp 4: the first micro-batch would not be back at rank 0 "
+              "--parallel.micro_batch_group 3 is smaller than --parallel.pp 4: the first micro-batch would not be back "
+              "at rank 0 "
               "in time; give at least 4");
     EXPECT_EQ(refused(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 2}),
-              "the interleaved schedule's group of 4 micro-batches (--parallel.pp) is more than the 2 micro-batches of a step and "
+              "the interleaved schedule's group of 4 micro-batches (--parallel.pp) is more than the 2 micro-batches of "
+              "a step and "
               "replica; raise --train.global_batch, lower --train.micro_batch, or choose --parallel.schedule 1f1b with "
               "--parallel.chunks 1");
-    EXPECT_EQ(refused(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 8, .group = 9}),
-              "--parallel.micro_batch_group 9 is more than the 8 micro-batches of a step and replica; raise "
-              "--train.global_batch, lower --train.micro_batch, or choose --parallel.schedule 1f1b with --parallel.chunks 1");
-    EXPECT_EQ(refused(interleaved, {.stages = 1, .chunks = 2, .micro_batches = 8}),
-              "--parallel.chunks 2 needs --parallel.pp of at least 2: chunks of one rank have nobody to take turns with");
+    EXPECT_EQ(
+        refused(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 8, .group = 9}),
+        "--parallel.micro_batch_group 9 is more than the 8 micro-batches of a step and replica; raise "
+        "--train.global_batch, lower --train.micro_batch, or choose --parallel.schedule 1f1b with --parallel.chunks 1");
+    EXPECT_EQ(
+        refused(interleaved, {.stages = 1, .chunks = 2, .micro_batches = 8}),
+        "--parallel.chunks 2 needs --parallel.pp of at least 2: chunks of one rank have nobody to take turns with");
     EXPECT_EQ(refused(interleaved, {.stages = 1, .micro_batches = 8}),
               "--parallel.schedule interleaved needs --parallel.pp of at least 2, but it is 1; leave the schedule out");
-    EXPECT_EQ(refused(interleaved, {.stages = 2, .micro_batches = 8}),
-              "--parallel.schedule interleaved needs --parallel.chunks of at least 2; with one chunk per rank choose 1f1b");
+    EXPECT_EQ(
+        refused(interleaved, {.stages = 2, .micro_batches = 8}),
+        "--parallel.schedule interleaved needs --parallel.chunks of at least 2; with one chunk per rank choose 1f1b");
     EXPECT_EQ(refused(one_f_one_b, {.stages = 2, .chunks = 2, .micro_batches = 8}),
               "--parallel.chunks 2 needs --parallel.schedule interleaved; 1f1b has one chunk per rank");
     EXPECT_EQ(refused(gpipe, {.stages = 2, .micro_batches = 8, .group = 2}),
               "--parallel.micro_batch_group 2 has no effect with --parallel.schedule gpipe; it belongs to interleaved");
     EXPECT_EQ(refused(one_f_one_b, {.stages = 0, .micro_batches = 8}), "--parallel.pp is 0; it must be at least 1");
-    EXPECT_EQ(refused(one_f_one_b, {.stages = 2, .chunks = 0, .micro_batches = 8}), "--parallel.chunks is 0; it must be at least 1");
+    EXPECT_EQ(refused(one_f_one_b, {.stages = 2, .chunks = 0, .micro_batches = 8}),
+              "--parallel.chunks is 0; it must be at least 1");
     EXPECT_EQ(refused(one_f_one_b, {.stages = 2, .micro_batches = 0}),
               "a step has 0 micro-batches per replica; --train.global_batch must be at least --train.micro_batch times "
               "--parallel.dp");
     EXPECT_EQ(refused(interleaved, {.stages = 2, .chunks = 2, .micro_batches = 8, .group = -1}),
               "--parallel.micro_batch_group is -1; give a number of micro-batches, or 0 for --parallel.pp");
     EXPECT_EQ(refused(one_f_one_b, {.stages = 2, .micro_batches = 1 << 21}),
-              "--parallel.pp 2, --parallel.chunks 1 and 2097152 micro-batches are more than a schedule of 1048576 entries; raise "
+              "--parallel.pp 2, --parallel.chunks 1 and 2097152 micro-batches are more than a schedule of 1048576 "
+              "entries; raise "
               "--train.micro_batch");
-    EXPECT_EQ(refused(interleaved, {.stages = 2, .chunks = 2, .micro_batches = 2}), "accepted");  // tags keep messages apart
+    EXPECT_EQ(refused(interleaved, {.stages = 2, .chunks = 2, .micro_batches = 2}),
+              "accepted");  // tags keep messages apart
 }
 
 TEST(PipelineCheck, KnowsTheWordsOfTheFlag) {
@@ -272,6 +287,7 @@ TEST(PipelineCheck, KnowsTheWordsOfTheFlag) {
     EXPECT_EQ(pipeline_schedule("gpipe", 4, 1), gpipe);
     EXPECT_EQ(refusal([] { pipeline_schedule("1b1f", 4, 1); }),
               "--parallel.schedule is \"1b1f\"; choices are auto, gpipe, 1f1b, interleaved");
-    EXPECT_EQ(refusal([] { pipeline_schedule("interleave", 4, 1); }),
-              "--parallel.schedule is \"interleave\"; did you mean interleaved? Choices are auto, gpipe, 1f1b, interleaved");
+    EXPECT_EQ(
+        refusal([] { pipeline_schedule("interleave", 4, 1); }),
+        "--parallel.schedule is \"interleave\"; did you mean interleaved? Choices are auto, gpipe, 1f1b, interleaved");
 }

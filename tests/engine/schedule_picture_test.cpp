@@ -26,12 +26,14 @@ TEST(SchedulePicture, DrawsLanesForATerminal) {
               "rank 0 |F0|F1......|B0   ...|B1   \n"
               "rank 1 ...|F0|B0   |F1|B1   ......\n"
               "\n"
-              "1f1b, 2 stages, 2 micro-batches: 9 block forwards, bubble 50 % of the busiest rank's work, ranks idle 33.33 % of "
+              "1f1b, 2 stages, 2 micro-batches: 9 block forwards, bubble 50 % of the busiest rank's work, ranks idle "
+              "33.33 % of "
               "the time\n");
 }
 
 TEST(SchedulePicture, NamesChunksByLetters) {
-    const PipelineRun run = run_pipeline(PipelineSchedule::interleaved, {.stages = 2, .chunks = 2, .micro_batches = 2}, {});
+    const PipelineRun run =
+        run_pipeline(PipelineSchedule::interleaved, {.stages = 2, .chunks = 2, .micro_batches = 2}, {});
     const std::string text = schedule_text(run, "");
     // Rank 1 has F0b until 4, B0b until 6, F1b until 7, B1b until 9: that is when rank 0 goes on.
     EXPECT_EQ(text.substr(0, text.find('\n')), "rank 0 |F0a|F1a|F0b|F1b........|B0b    ....|B1b    |B0a    |B1a    ");
@@ -49,7 +51,8 @@ TEST(SchedulePicture, ContinuesLongLanesInBands) {
 }
 
 TEST(SchedulePicture, IsAFileOfItsOwnWithABoxPerAction) {
-    const PipelineRun run = run_pipeline(PipelineSchedule::interleaved, {.stages = 4, .chunks = 2, .micro_batches = 8}, {});
+    const PipelineRun run =
+        run_pipeline(PipelineSchedule::interleaved, {.stages = 4, .chunks = 2, .micro_batches = 8}, {});
     const std::string svg = schedule_svg(run, "block forwards");
     EXPECT_EQ(svg.substr(0, 4), "<svg");
     EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
@@ -76,9 +79,10 @@ TEST(SchedulePicture, RefusesMoreThanAReaderCanSee) {
         schedule_svg(run, "");
         FAIL() << "accepted";
     } catch (const Error& error) {
-        EXPECT_EQ(std::string(error.what()),
-                  "a picture of 64000 forwards and backwards is more than a reader can see (50000 is the most); draw fewer "
-                  "micro-batches (--train.global_batch) or stages (--parallel.pp)");
+        EXPECT_EQ(
+            std::string(error.what()),
+            "a picture of 64000 forwards and backwards is more than a reader can see (50000 is the most); draw fewer "
+            "micro-batches (--train.global_batch) or stages (--parallel.pp)");
     }
 }
 
@@ -87,8 +91,9 @@ TEST(SchedulePicture, TheDocumentsShowWhatIsDrawn) {
         std::ifstream in(std::string(KEEL_SOURCE_DIR "/docs/") + name);
         return std::string(std::istreambuf_iterator<char>(in), {});
     };
-    EXPECT_EQ(file("pipeline_1f1b.svg"), schedule_svg(run_pipeline(PipelineSchedule::one_f_one_b, {.stages = 4, .micro_batches = 8}, {}),
-                                                      "stage forwards"));
+    EXPECT_EQ(file("pipeline_1f1b.svg"),
+              schedule_svg(run_pipeline(PipelineSchedule::one_f_one_b, {.stages = 4, .micro_batches = 8}, {}),
+                           "stage forwards"));
     EXPECT_EQ(file("pipeline_interleaved.svg"),
               schedule_svg(run_pipeline(PipelineSchedule::interleaved, {.stages = 4, .chunks = 2, .micro_batches = 8},
                                         {.forward = {0.5}, .backward = {1}}),

@@ -15,7 +15,7 @@ using namespace keel;
 
 namespace {
 
-// --- The published runs ---------------------------------------------------------------------------------------------------
+// --- The published runs
 
 struct Published {
     double parameters;  // in 10^9
@@ -32,11 +32,11 @@ constexpr Published published[] = {
 };
 constexpr double seq_len = 2048, vocab = 51200;
 
-// The GPT of those runs as its ops of 2021 move it, in fp16, everything recomputed in backward. Scores are materialised:
-// per head and (query, key) pair, forward writes a score, reads and writes it in softmax, reads and writes it with a mask in
-// dropout, reads it once more (13 bytes); backward passes over them 19 bytes' worth. Elementwise, in units of hidden: two
-// norms (read, write) and two bias-dropout-adds (read two, write one, half for the mask) on every tp rank, 11; GELU over
-// 4 hidden and one copy of the heads' output, 10 over tp. Backward: 17 and 21.
+// The GPT of those runs as its ops of 2021 move it, in fp16, everything recomputed in backward. Scores are
+// materialised: per head and (query, key) pair, forward writes a score, reads and writes it in softmax, reads and
+// writes it with a mask in dropout, reads it once more (13 bytes); backward passes over them 19 bytes' worth.
+// Elementwise, in units of hidden: two norms (read, write) and two bias-dropout-adds (read two, write one, half for the
+// mask) on every tp rank, 11; GELU over 4 hidden and one copy of the heads' output, 10 over tp. Backward: 17 and 21.
 ModelWork gpt_2021(const Published& run) {
     const double h = run.hidden, pairs = run.heads * seq_len;
     ModelWork w;
@@ -57,7 +57,8 @@ ModelWork gpt_2021(const Published& run) {
     w.hidden_bytes = 2 * h;
     w.grad_bytes = 2;       // reduced in fp16, on every replica
     w.optimizer_bytes = 48; // fp16 gradients to float, norm, float master and moments, fp16 parameters
-    // Their count of operations, which includes recomputing and the whole of a causal square: the numerator of their TFLOP/s.
+    // Their count of operations, which includes recomputing and the whole of a causal square: the numerator of their
+    // TFLOP/s.
     w.useful_flops = 96.0 * run.layers * h * h * (1 + seq_len / (6 * h) + vocab / (16 * run.layers * h));
     return w;
 }
@@ -83,19 +84,38 @@ double predicted_tflops(const Published& run, bool interleaved) {
     return simulate_step(gpt_2021(run), l, cluster).mfu * cluster.tflops;
 }
 
-// --- A model small enough for arithmetic ----------------------------------------------------------------------------------
+// --- A model small enough for arithmetic
 
 // 1000 FLOP/s, 100 bytes/s, 10 bytes/s between devices of a node and 1 byte/s beyond.
 Cluster toy(std::int64_t gpus, std::int64_t per_node) {
-    return {.device = "toy", .gpus = gpus, .per_node = per_node, .tflops = 1e-9, .memory_gb = 1e-9,
-            .hbm_gb = 100e-9 / Cluster::memory_share, .nvlink_gb = 10e-9 / Cluster::wire_share, .ib_gb = 1e-9 / Cluster::wire_share,
-            .gemm = 1, .attention = 1};
+    return {.device = "toy",
+            .gpus = gpus,
+            .per_node = per_node,
+            .tflops = 1e-9,
+            .memory_gb = 1e-9,
+            .hbm_gb = 100e-9 / Cluster::memory_share,
+            .nvlink_gb = 10e-9 / Cluster::wire_share,
+            .ib_gb = 1e-9 / Cluster::wire_share,
+            .gemm = 1,
+            .attention = 1};
 }
 ModelWork toy_work() {
     ModelWork w;
     w.layers = 2;
-    w.forward = {.gemm_flops = 1000, .attention_flops = 500, .split_bytes = 20, .row_bytes = 10, .weight_bytes = 0, .tp_passes = 4, .cp_passes = 1};
-    w.backward = {.gemm_flops = 2000, .attention_flops = 1000, .split_bytes = 40, .row_bytes = 20, .weight_bytes = 0, .tp_passes = 4, .cp_passes = 2};
+    w.forward = {.gemm_flops = 1000,
+                 .attention_flops = 500,
+                 .split_bytes = 20,
+                 .row_bytes = 10,
+                 .weight_bytes = 0,
+                 .tp_passes = 4,
+                 .cp_passes = 1};
+    w.backward = {.gemm_flops = 2000,
+                  .attention_flops = 1000,
+                  .split_bytes = 40,
+                  .row_bytes = 20,
+                  .weight_bytes = 0,
+                  .tp_passes = 4,
+                  .cp_passes = 2};
     w.block_parameters = 100;
     w.embedding_parameters = 50;
     w.head_parameters = 50;
@@ -120,19 +140,21 @@ constexpr double near = 1e-3;  // latency: at most 40 collectives of 10 us in th
 TEST(Simulate, ThePublishedTableIsConsistent) {
     for (const Published& run : published) {  // their formulas give their parameters and their aggregate
         const double h = run.hidden, l = run.layers;
-        EXPECT_NEAR(12 * l * h * h * (1 + 13 / (12 * h) + (vocab + seq_len) / (12 * l * h)) / 1e9, run.parameters, 0.051);
+        EXPECT_NEAR(12 * l * h * h * (1 + 13 / (12 * h) + (vocab + seq_len) / (12 * l * h)) / 1e9, run.parameters,
+                    0.051);
         EXPECT_NEAR(run.tflops * run.gpus / 1e3, run.petaflops, 0.5 * run.gpus / 1e3 + 0.05);  // both are rounded
         EXPECT_EQ(run.gpus % (run.tp * run.pp), 0);
     }
 }
 
 TEST(Simulate, MeetsTenPublishedRunsWithOneFittedNumber) {
-    std::printf("parameters  devices  published  1f1b         interleaved   (TFLOP/s per A100; arXiv:2104.04473, table 1)\n");
+    std::printf(
+        "parameters  devices  published  1f1b         interleaved   (TFLOP/s per A100; arXiv:2104.04473, table 1)\n");
     double mean = 0;
     for (const Published& run : published) {
         const double plain = predicted_tflops(run, false), chunked = predicted_tflops(run, true);
-        std::printf("%8.1f B  %7d  %9.0f  %5.1f %+5.1f %%  %5.1f %+5.1f %%\n", run.parameters, run.gpus, run.tflops, plain,
-                    100 * (plain / run.tflops - 1), chunked, 100 * (chunked / run.tflops - 1));
+        std::printf("%8.1f B  %7d  %9.0f  %5.1f %+5.1f %%  %5.1f %+5.1f %%\n", run.parameters, run.gpus, run.tflops,
+                    plain, 100 * (plain / run.tflops - 1), chunked, 100 * (chunked / run.tflops - 1));
         // What is measured here is the model; docs/parallelism.md states these errors.
         EXPECT_LT(std::fabs(plain / run.tflops - 1), 0.06);
         EXPECT_LT(std::fabs(chunked / run.tflops - 1), 0.06);
@@ -143,7 +165,8 @@ TEST(Simulate, MeetsTenPublishedRunsWithOneFittedNumber) {
 
 TEST(Simulate, OneDeviceIsTheSumOfItsWork) {
     const StepForecast f = simulate_step(toy_work(), toy_layout(), toy(1, 1));
-    // Two blocks: (3000 + 1500) / 1000 s of products and (60 + 30) / 100 s of memory each; 300 parameters x 10 bytes / 100.
+    // Two blocks: (3000 + 1500) / 1000 s of products and (60 + 30) / 100 s of memory each; 300 parameters x 10 bytes /
+    // 100.
     EXPECT_NEAR(f.times.gemm, 6, 1e-9);
     EXPECT_NEAR(f.times.attention, 3, 1e-9);
     EXPECT_NEAR(f.times.memory, 1.8, 1e-9);
@@ -262,8 +285,12 @@ TEST(Simulate, SaysWhatItFound) {
     l.dp = 2;
     const Cluster cluster = toy(2, 2);
     const std::string text = forecast_text(simulate_step(toy_work(), l, cluster), l, cluster);
-    EXPECT_NE(text.find("layout       tp 1, cp 1, dp 2, pp 1 (none), 1 micro-batch of 1 x 1 tokens per replica\n"), std::string::npos) << text;
-    EXPECT_NE(text.find("  dp                 90 s   77.7 %  gradients and parameters, not hidden; hidden 0 s\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("layout       tp 1, cp 1, dp 2, pp 1 (none), 1 micro-batch of 1 x 1 tokens per replica\n"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("  dp                 90 s   77.7 %  gradients and parameters, not hidden; hidden 0 s\n"),
+              std::string::npos)
+        << text;
     EXPECT_EQ(text.find("idle"), std::string::npos);
 }
 
@@ -299,13 +326,15 @@ TEST(Cluster, RefusesWhatItCannotRead) {
     EXPECT_EQ(refusal("gpu=8"), "--cluster: there is no \"gpu\"; did you mean gpus?");
     EXPECT_EQ(refusal("device=h100"), "--cluster needs gpus, as in gpus=64,device=h100");
     EXPECT_EQ(refusal("gpus=8,device=h900"),
-              "--cluster: device=h900 is not one of a100, h100, h200; take the nearest and change its tflops, memory, hbm, nvlink, "
+              "--cluster: device=h900 is not one of a100, h100, h200; take the nearest and change its tflops, memory, "
+              "hbm, nvlink, "
               "ib and gemm");
     EXPECT_EQ(refusal("gpus=8.5"), "--cluster: gpus=8.5 is not a whole number up to 10 000 000");
     EXPECT_EQ(refusal("gpus=8,ib=fast"), "--cluster: ib=fast is not a number greater than 0");
     EXPECT_EQ(refusal("gpus=8,gemm=1.5"), "--cluster: gemm=1.5 is a share of tflops; it is at most 1");
     EXPECT_EQ(refusal(""), "--cluster \"\": \"\" is not name=value; write for example gpus=64,device=h100");
-    EXPECT_EQ(refusal("gpus=8,"), "--cluster \"gpus=8,\": \"\" is not name=value; write for example gpus=64,device=h100");
+    EXPECT_EQ(refusal("gpus=8,"),
+              "--cluster \"gpus=8,\": \"\" is not name=value; write for example gpus=64,device=h100");
     ClusterLayout l = toy_layout();
     l.tp = 3;
     EXPECT_THROW(simulate_step(toy_work(), l, toy(4, 4)), Error);

@@ -68,8 +68,8 @@ TEST(ContextSlices, MapBackAndForth) {
 }
 
 TEST(ContextSlices, AreCutUnchangedFromEveryRow) {
-    // Two rows of 8; documents of 5 and 3 tokens, then one of 8. The cut at token 4 goes through a document: its positions
-    // go on, its lo stays where it begins, and the label of token 3 (the end of a chunk) is still token 4.
+    // Two rows of 8; documents of 5 and 3 tokens, then one of 8. The cut at token 4 goes through a document: its
+    // positions go on, its lo stays where it begins, and the label of token 3 (the end of a chunk) is still token 4.
     const std::vector<std::int32_t> ids = {10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22, 23, 24, 25, 26, 27};
     const std::vector<std::int32_t> labels = {11, 12, 13, 14, -1, 16, 17, -1, 21, 22, 23, 24, 25, 26, 27, -1};
     const std::vector<std::int32_t> where = {0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 7};
@@ -101,7 +101,8 @@ TEST(ContextSlices, RefuseRowsThatDoNotDivide) {
     }
     EXPECT_THROW(ContextSlices(8, 0), Error);
     std::vector<std::int32_t> data(16);
-    EXPECT_THROW(cut_slice({8, 2}, 0, View<const std::int32_t>(data.data(), {12}), View<std::int32_t>(data.data(), {6})), Error);
+    EXPECT_THROW(
+        cut_slice({8, 2}, 0, View<const std::int32_t>(data.data(), {12}), View<std::int32_t>(data.data(), {6})), Error);
 }
 
 TEST(DocumentSlices, CutEachDocumentOnItsOwn) {
