@@ -94,6 +94,8 @@ int run(int argc, char** argv) {
         return 0;
     } catch (const CLI::Success& asked) {  // --help, --version
         return app.exit(asked);
+    } catch (const CLI::RuntimeError& over) {  // a command that has said what there was to say
+        return over.get_exit_code();
     } catch (const CLI::ParseError& error) {
         keel::fail_usage(keel::explain(app, error));
     }

@@ -7,6 +7,8 @@
 #include "cli/commands.h"
 #include "cli/config_flags.h"
 #include "cli/ranks.h"
+#include "cli/supervise.h"
+#include "comm/launch.h"
 #include "engine/config_io.h"
 #include "engine/model_shape.h"
 #include "engine/run.h"
@@ -36,8 +38,18 @@ void print_start(const Run& run, const std::string& map) {
 void add_train(CLI::App& app) {
     CLI::App* command = app.add_subcommand("train", "train a model; run again with the same --run.dir to go on");
     auto flags = std::make_shared<ConfigFlags>(*command);
-    command->callback([flags] {
+    auto restarts = std::make_shared<int>(0);
+    command->add_option("--restart.max", *restarts, "start the run again when it falls, from its newest good checkpoint, this often")
+        ->check(CLI::Range(0, 1'000'000));
+    command->callback([flags, restarts] {
         const Config config = flags->read();
+        if (*restarts > 0) {
+            if (read_launch(environment()).world > 1)
+                fail_usage("--restart.max starts ranks again that are threads of one process; under mpirun or srun let the job "
+                           "script start the command again: it goes on from the newest checkpoint");
+            const Supervised run = supervise({.checkpoints = std::filesystem::path(config.run.dir) / "checkpoints", .max = *restarts});
+            if (!run.child) throw CLI::RuntimeError(run.code);
+        }
         run_ranks(config, [&](World& world) {
             const auto run = std::make_unique<Run>(config, &world);
             const std::string map = world.size() > 1 ? run->mesh.map() : std::string();

@@ -1,0 +1,98 @@
+#include "cli/supervise.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "ckpt/checkpoint.h"
+#include "kernels/base/error.h"
+
+namespace keel {
+namespace {
+
+volatile std::sig_atomic_t child_id = 0, asked_to_stop = 0;
+
+// Whoever tells the watcher to stop means the run: it saves and leaves, and is not started again.
+extern "C" void pass_on(int signal) {
+    asked_to_stop = signal;
+    if (child_id > 0) kill(static_cast<pid_t>(child_id), signal);
+}
+
+void say(const std::string& text) {
+    std::fprintf(stderr, "keel: %s\n", text.c_str());
+    std::fflush(stderr);
+}
+
+std::int64_t newest_step(const std::filesystem::path& root) {
+    const auto newest = find_newest_checkpoint(root, [](const std::string& damage) { say("warning: " + damage); });
+    return newest ? newest->step : -1;
+}
+
+std::string how_it_ended(int status) {
+    if (WIFSIGNALED(status)) return concat("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+    return concat("ended with code ", WEXITSTATUS(status));
+}
+
+// Sleeps unless told to stop.
+void pause_for(double seconds) {
+    for (double left = seconds; left > 0 && !asked_to_stop; left -= 0.05) usleep(50'000);
+}
+
+}  // namespace
+
+Supervised supervise(const Supervision& how) {
+    struct sigaction action = {};
+    action.sa_handler = pass_on;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+
+    std::int64_t step = newest_step(how.checkpoints);
+    double delay = how.delay_s;
+    int in_vain = 0;
+    for (int restarts = 0;; ++restarts) {
+        std::fflush(nullptr);
+        const pid_t child = fork();
+        if (child < 0) fail("a process for the run could not be made: ", std::strerror(errno));
+        if (child == 0) {
+            for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+            prctl(PR_SET_PDEATHSIG, SIGTERM);  // a run without its watcher saves and leaves
+            return {true, 0};
+        }
+        child_id = child;
+        int status = 0;
+        while (waitpid(child, &status, 0) < 0)
+            if (errno != EINTR) fail("waiting for the run: ", std::strerror(errno));
+        child_id = 0;
+        const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        if (code == 0 || asked_to_stop) return {false, code};
+        if (code == static_cast<int>(ExitCode::usage)) {
+            say("not started again: the configuration was refused, and would be again");
+            return {false, code};
+        }
+        const std::int64_t now = newest_step(how.checkpoints);
+        in_vain = now > step ? 0 : in_vain + 1;
+        if (now > step) delay = how.delay_s;
+        step = now;
+        const std::string from = step < 0 ? "there is no checkpoint yet" : concat("the newest good checkpoint is of step ", step);
+        if (in_vain >= 2) {
+            say(concat("the run ", how_it_ended(status), "; ", from, ". Given up: two starts in a row made no new checkpoint"));
+            return {false, code};
+        }
+        if (restarts >= how.max) {
+            say(concat("the run ", how_it_ended(status), "; ", from, ". Given up after ", restarts, " restarts (--restart.max)"));
+            return {false, code};
+        }
+        say(concat("the run ", how_it_ended(status), "; ", from, ". Restart ", restarts + 1, " of ", how.max, " in ", delay, " s"));
+        pause_for(delay);
+        if (asked_to_stop) return {false, code};
+        delay = std::min(2 * delay, how.most_delay_s);
+    }
+}
+
+}  // namespace keel

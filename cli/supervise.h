@@ -1,0 +1,26 @@
+// cli/supervise.h: starts a run again after it fell, from its newest good checkpoint.
+//
+// The run is a child process; this one only watches it. It is started again when it failed or was killed, after a delay that
+// doubles with every start in vain; not when it was done, was told to stop, or was refused for its configuration. It is given up
+// after `max` restarts, or when two starts in a row ended without a new checkpoint: more of them would end the same way.
+#pragma once
+
+#include <filesystem>
+
+namespace keel {
+
+struct Supervision {
+    std::filesystem::path checkpoints;  // of the run
+    int max;                            // restarts
+    double delay_s = 1, most_delay_s = 60;
+};
+
+// Forks; there must be no other threads yet. In every child it returns at once, to do the run; in the watching process it returns
+// when all is over, with the exit code to leave with: that of the last child, 128 + signal if it was killed.
+struct Supervised {
+    bool child;
+    int code;
+};
+Supervised supervise(const Supervision& how);
+
+}  // namespace keel
