@@ -1,5 +1,5 @@
-// cli/data_sample.h: one sample as the model sees it, parted into runs of tokens that are alike; shown by cli/data.cpp as text
-// and by cli/data_html.cpp as a page.
+// cli/data_sample.h: one sample as the model sees it, parted into runs of tokens that are alike; shown by cli/data.cpp
+// as text and by cli/data_html.cpp as a page.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,11 @@ struct ShownSample {
     std::int64_t predicted;
 };
 
-ShownSample show_sample(const Dataset& data, Loader& loader, std::int64_t number, const std::optional<Tokenizer>& tokenizer);
+ShownSample show_sample(const Dataset& data, Loader& loader, std::int64_t number,
+                        const std::optional<Tokenizer>& tokenizer);
 
 // A self-contained page: the rows of a batch as bars, then each with its text; hovering tells the numbers of a token.
-std::string samples_html(const std::vector<ShownSample>& samples, const std::string& title, const std::optional<Tokenizer>& tokenizer);
+std::string samples_html(const std::vector<ShownSample>& samples, const std::string& title,
+                         const std::optional<Tokenizer>& tokenizer);
 
 }  // namespace keel

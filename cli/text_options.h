@@ -18,17 +18,24 @@ struct TextFlags {
     bool split_at_blank_lines = false;
 
     void add_to(CLI::App& app) {
-        app.add_option("inputs", inputs, "text files, plain, zstd or gzip; folders, 'patterns/**/*.md' and @lists stand for the files in them, in the order of"
+        app.add_option("inputs", inputs,
+                       "text files, plain, zstd or gzip; folders, 'patterns/**/*.md' and @lists stand for the files in "
+                       "them, in the order of"
                        " their paths")
             ->required();
-        app.add_option("--format", format, "plain, lines (each a document), jsonl, or by-name: *.jsonl is JSON lines, anything else plain")
-            ->check(CLI::IsMember({"by-name", "plain", "lines", "jsonl"}))->capture_default_str();
+        app.add_option("--format", format,
+                       "plain, lines (each a document), jsonl, or by-name: *.jsonl is JSON lines, anything else plain")
+            ->check(CLI::IsMember({"by-name", "plain", "lines", "jsonl"}))
+            ->capture_default_str();
         app.add_option("--field", field, "which text of a JSON line is the document")->capture_default_str();
         app.add_option("--split-at-blank-lines", split_at_blank_lines,
-                       "true: a blank line of plain text ends a document; false: a file is one document")->default_str("false");
-        app.add_option("--on-bad-line", on_bad_line,
-                       "a JSON line that is no document: refuse stops there, skip counts it, lists the first and goes on")
-            ->check(CLI::IsMember({"refuse", "skip"}))->capture_default_str();
+                       "true: a blank line of plain text ends a document; false: a file is one document")
+            ->default_str("false");
+        app.add_option(
+               "--on-bad-line", on_bad_line,
+               "a JSON line that is no document: refuse stops there, skip counts it, lists the first and goes on")
+            ->check(CLI::IsMember({"refuse", "skip"}))
+            ->capture_default_str();
     }
     TextOptions options() const {
         TextOptions o;

@@ -38,8 +38,9 @@ TokenizeOptions options_of(const TokenizeFlags& f) {
     o.to = format_of(f.to);
     o.tail = f.text.parsed_tail();
     if (o.tail.none() && (!f.valid_out.empty() || !f.valid_text.empty()))
-        fail_usage("--valid-out and --valid-text name files for the held-out tail, but --valid-tail does not say how much of"
-                   " the text that is");
+        fail_usage(
+            "--valid-out and --valid-text name files for the held-out tail, but --valid-tail does not say how much of"
+            " the text that is");
     if (!o.tail.none()) {
         const std::filesystem::path out(f.out);
         const std::string ending = o.to == TokenFormat::keel ? ".tok" : out.extension().string();
@@ -63,11 +64,13 @@ TokenizeOptions options_of(const TokenizeFlags& f) {
 }
 
 void print_summary(const std::string& path, const TokenFileInfo& info) {
-    std::printf("%s: %lld documents, %lld tokens", path.c_str(), static_cast<long long>(info.documents), static_cast<long long>(info.tokens));
+    std::printf("%s: %lld documents, %lld tokens", path.c_str(), static_cast<long long>(info.documents),
+                static_cast<long long>(info.tokens));
     if (info.source_bytes > 0)
         std::printf(", %lld bytes, %.3f bytes per token", static_cast<long long>(info.source_bytes),
                     info.tokens > 0 ? static_cast<double>(info.source_bytes) / static_cast<double>(info.tokens) : 0.0);
-    if (info.replaced > 0) std::printf(", %lld bad UTF-8 sequences replaced by U+FFFD", static_cast<long long>(info.replaced));
+    if (info.replaced > 0)
+        std::printf(", %lld bad UTF-8 sequences replaced by U+FFFD", static_cast<long long>(info.replaced));
     std::printf("\n");
 }
 
@@ -92,19 +95,26 @@ void print_duplicates(const Duplicates& d) {
 }
 
 // What was read, in which order, and what became of it: for the record of a run.
-std::string report_text(const TokenizeOptions& o, const TokenizeReport& report, const std::optional<Duplicates>& duplicates) {
+std::string report_text(const TokenizeOptions& o, const TokenizeReport& report,
+                        const std::optional<Duplicates>& duplicates) {
     using Json = nlohmann::ordered_json;
     const auto counts = [](const TokenFileInfo& i) {
-        return Json{{"documents", i.documents}, {"tokens", i.tokens}, {"bytes_of_text", i.source_bytes}, {"repaired_byte_sequences", i.replaced}};
+        return Json{{"documents", i.documents},
+                    {"tokens", i.tokens},
+                    {"bytes_of_text", i.source_bytes},
+                    {"repaired_byte_sequences", i.replaced}};
     };
     Json all{{"inputs", Json::array()}, {"body", counts(report.body)}};
-    for (const auto& input : o.inputs) all["inputs"].push_back({{"path", input.string()}, {"bytes", std::filesystem::file_size(input)}});
+    for (const auto& input : o.inputs)
+        all["inputs"].push_back({{"path", input.string()}, {"bytes", std::filesystem::file_size(input)}});
     if (report.tail) all["tail"] = counts(*report.tail);
     all["bad_lines"] = {{"count", report.bad_lines.count}, {"first", Json::array()}};
     for (const BadLine& bad : report.bad_lines.first)
-        all["bad_lines"]["first"].push_back({{"file", bad.file}, {"line", bad.line}, {"byte", bad.byte}, {"problem", bad.problem}});
+        all["bad_lines"]["first"].push_back(
+            {{"file", bad.file}, {"line", bad.line}, {"byte", bad.byte}, {"problem", bad.problem}});
     if (duplicates) {
-        all["duplicates"] = {{"documents", duplicates->documents}, {"tokens", duplicates->tokens}, {"first", Json::array()}};
+        all["duplicates"] = {
+            {"documents", duplicates->documents}, {"tokens", duplicates->tokens}, {"first", Json::array()}};
         for (const auto& pair : duplicates->first) all["duplicates"]["first"].push_back({pair.document, pair.earlier});
     }
     return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -121,15 +131,18 @@ void run_tokenize(const TokenizeFlags& f) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const std::optional<Duplicates> duplicates = duplicates_of(f, report);
 
-    if (o.inputs.size() > 1) std::printf("%zu files, from %s to %s\n", o.inputs.size(), o.inputs.front().c_str(), o.inputs.back().c_str());
+    if (o.inputs.size() > 1)
+        std::printf("%zu files, from %s to %s\n", o.inputs.size(), o.inputs.front().c_str(), o.inputs.back().c_str());
     print_summary(f.out, report.body);
     if (report.tail) print_summary(o.tail_out.string(), *report.tail);
     print_bad_lines(report.bad_lines);
     if (duplicates) print_duplicates(*duplicates);
     if (!f.report.empty()) write_file_atomically(f.report, report_text(o, report, duplicates));
     if (report.resumed_bytes > 0)
-        std::printf("went on after %.1f MB of text that a run before had done\n", static_cast<double>(report.resumed_bytes) / 1e6);
-    const std::int64_t bytes = report.body.source_bytes + (report.tail ? report.tail->source_bytes : 0) - (o.chat ? 0 : report.resumed_bytes);
+        std::printf("went on after %.1f MB of text that a run before had done\n",
+                    static_cast<double>(report.resumed_bytes) / 1e6);
+    const std::int64_t bytes =
+        report.body.source_bytes + (report.tail ? report.tail->source_bytes : 0) - (o.chat ? 0 : report.resumed_bytes);
     if (!o.chat)
         std::printf("%.1f MB of text in %.2f s: %.1f MB/s\n", static_cast<double>(bytes) / 1e6, seconds,
                     static_cast<double>(bytes) / 1e6 / seconds);
@@ -145,25 +158,36 @@ void add_tokenize(CLI::App& app) {
     command->add_option("--out", flags->out, "token file to write; it appears when it is complete")->required();
     command->add_option("--to", flags->to, "whose token file: keel, megatron (a pair of .bin and .idx) or llmc")
         ->check(CLI::IsMember({"keel", "megatron", "llmc"}))->capture_default_str();
-    command->add_option("--append-eos", flags->append_eos, "true: end each document with the tokenizer's end-of-text token")
+    command
+        ->add_option("--append-eos", flags->append_eos,
+                     "true: end each document with the tokenizer's end-of-text token")
         ->default_str("true");
-    command->add_option("--prepend-bos", flags->prepend_bos, "true: begin each document with the tokenizer's first token")
+    command
+        ->add_option("--prepend-bos", flags->prepend_bos, "true: begin each document with the tokenizer's first token")
         ->default_str("false");
-    command->add_option("--special-text", flags->special_text,
-                        "what a special token written out in the text is: parse makes it that token, plain keeps it text")
-        ->check(CLI::IsMember({"parse", "plain"}))->capture_default_str();
-    command->add_option("--chat", flags->chat,
-                        "JSON lines are conversations (messages) or prompt and completion, of which only answers are learned: chatml,"
-                        " llama3, zephyr, mistral, prompt, or a .json with a format of your own");
+    command
+        ->add_option("--special-text", flags->special_text,
+                     "what a special token written out in the text is: parse makes it that token, plain keeps it text")
+        ->check(CLI::IsMember({"parse", "plain"}))
+        ->capture_default_str();
+    command->add_option(
+        "--chat", flags->chat,
+        "JSON lines are conversations (messages) or prompt and completion, of which only answers are learned: chatml,"
+        " llama3, zephyr, mistral, prompt, or a .json with a format of your own");
     command->add_option("--valid-tail", flags->text.tail,
                         "hold out the end of the text for validation: bytes, or a percentage as in 5%");
-    command->add_option("--valid-out", flags->valid_out, "token file of the held-out tail; default: --out with .valid.tok");
+    command->add_option("--valid-out", flags->valid_out,
+                        "token file of the held-out tail; default: --out with .valid.tok");
     command->add_option("--valid-text", flags->valid_text, "also write the held-out tail as text to this file");
-    command->add_option("--resume", flags->resume, "true: go on where a killed run was; false: begin anew")->default_str("true");
-    command->add_option("--duplicates", flags->duplicates, "true: count documents that are exact copies of an earlier one")
+    command->add_option("--resume", flags->resume, "true: go on where a killed run was; false: begin anew")
         ->default_str("true");
-    command->add_option("--report", flags->report, "write what was read, in which order, and what was found to this JSON file");
-    command->add_option("--threads", flags->threads, "threads that encode; 0 takes all; the result does not depend on it")
+    command
+        ->add_option("--duplicates", flags->duplicates, "true: count documents that are exact copies of an earlier one")
+        ->default_str("true");
+    command->add_option("--report", flags->report,
+                        "write what was read, in which order, and what was found to this JSON file");
+    command
+        ->add_option("--threads", flags->threads, "threads that encode; 0 takes all; the result does not depend on it")
         ->capture_default_str();
     command->callback([flags] { run_tokenize(*flags); });
 }

@@ -24,15 +24,18 @@ using Magic = std::array<unsigned char, 4>;
 void refuse_other_formats(const InputFile& file, const Magic& magic) {
     const std::string name = file.path().string();
     const auto packed = [&](const char* format, const char* unpack) {
-        fail(name, " is compressed with ", format, "; plain text, zstd and gzip are read: ", unpack, " ", name, " | zstd > ", name, ".zst");
+        fail(name, " is compressed with ", format, "; plain text, zstd and gzip are read: ", unpack, " ", name,
+             " | zstd > ", name, ".zst");
     };
     if (magic == Magic{0xfd, '7', 'z', 'X'}) packed("xz", "xz -dc");
-    if (magic[0] == 'B' && magic[1] == 'Z' && magic[2] == 'h' && magic[3] >= '1' && magic[3] <= '9') packed("bzip2", "bzip2 -dc");
+    if (magic[0] == 'B' && magic[1] == 'Z' && magic[2] == 'h' && magic[3] >= '1' && magic[3] <= '9')
+        packed("bzip2", "bzip2 -dc");
     if (magic == Magic{'P', 'K', 3, 4}) packed("zip", "unzip -p");
     if (magic != Magic{'P', 'A', 'R', '1'} || file.size_bytes() < 12) return;
     Magic end{};
     file.read_at(file.size_bytes() - 4, std::as_writable_bytes(std::span(end)));
-    if (end == magic) fail(name, " is a Parquet table; plain text and JSON lines are read: export its text column as JSON lines");
+    if (end == magic)
+        fail(name, " is a Parquet table; plain text and JSON lines are read: export its text column as JSON lines");
 }
 
 enum class Codec : std::uint8_t { none, zstd, gzip };
@@ -47,13 +50,15 @@ void check_name(const std::filesystem::path& path, Codec codec) {
     const auto ending = path.extension();
     const char* named = ending == ".zst" || ending == ".zstd" ? "zstd" : ending == ".gz" ? "gzip" : nullptr;
     if (named != nullptr && codec == Codec::none)
-        fail(path.string(), " is named as ", named, ", but does not begin like it; was it damaged? If it is plain text, rename it");
+        fail(path.string(), " is named as ", named,
+             ", but does not begin like it; was it damaged? If it is plain text, rename it");
 }
 
 struct Inflate {
     z_stream stream{};
     Inflate() {
-        if (inflateInit2(&stream, 15 + 16) != Z_OK) fail("cannot set up gzip");  // the largest window, with gzip's header
+        if (inflateInit2(&stream, 15 + 16) != Z_OK)
+            fail("cannot set up gzip");  // the largest window, with gzip's header
     }
     ~Inflate() { inflateEnd(&stream); }
     Inflate(const Inflate&) = delete;
@@ -109,7 +114,8 @@ struct ByteReader::State {
         return count > 0;
     }
 
-    // What zstd and gzip share: `step` consumes from the block and writes to [data, data + room); it returns what it wrote.
+    // What zstd and gzip share: `step` consumes from the block and writes to [data, data + room); it returns what it
+    // wrote.
     template <class Step> bool read_packed(std::int64_t bytes, std::string& out, const char* what, Step&& step) {
         const std::size_t old = out.size();
         out.resize(old + static_cast<std::size_t>(bytes));
@@ -121,7 +127,8 @@ struct ByteReader::State {
             done += written;
             if (written != 0 || used != before) continue;
             if (inside_frame)  // no progress: everything is consumed and given out
-                fail(file.path().string(), " is cut: it ends after ", file.size_bytes(), " bytes in the middle of a ", what);
+                fail(file.path().string(), " is cut: it ends after ", file.size_bytes(), " bytes in the middle of a ",
+                     what);
             break;
         }
         out.resize(old + done);
@@ -134,7 +141,8 @@ struct ByteReader::State {
         const std::size_t before = used, result = ZSTD_decompressStream(zstd.get(), &out, &in);
         used = in.pos;
         if (ZSTD_isError(result))
-            fail(file.path().string(), ": the zstd stream is damaged near byte ", consumed(), " (", ZSTD_getErrorName(result), ")");
+            fail(file.path().string(), ": the zstd stream is damaged near byte ", consumed(), " (",
+                 ZSTD_getErrorName(result), ")");
         if (used != before || out.pos != 0) inside_frame = result != 0;
         return out.pos;
     }
@@ -155,7 +163,8 @@ struct ByteReader::State {
             inside_frame = false;
             inflateReset(&z);
         } else if (result != Z_OK && result != Z_BUF_ERROR) {
-            fail(file.path().string(), ": the gzip stream is damaged near byte ", consumed(), " (", z.msg ? z.msg : "wrong checksum or length", ")");
+            fail(file.path().string(), ": the gzip stream is damaged near byte ", consumed(), " (",
+                 z.msg ? z.msg : "wrong checksum or length", ")");
         }
         return room_before - z.avail_out;
     }
@@ -175,7 +184,9 @@ ByteReader::ByteReader(ByteReader&&) noexcept = default;
 bool ByteReader::read(std::int64_t bytes, std::string& out) {
     State& s = *state_;
     if (s.codec == Codec::none) return s.read_plain(bytes, out);
-    if (s.codec == Codec::zstd) return s.read_packed(bytes, out, "zstd frame", [&](char* to, std::size_t room) { return s.step_zstd(to, room); });
+    if (s.codec == Codec::zstd)
+        return s.read_packed(bytes, out, "zstd frame",
+                             [&](char* to, std::size_t room) { return s.step_zstd(to, room); });
     return s.read_packed(bytes, out, "gzip member", [&](char* to, std::size_t room) { return s.step_gzip(to, room); });
 }
 

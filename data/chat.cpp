@@ -25,9 +25,14 @@ const std::array<ChatFormat, 5>& built_in() {
     };
     static const std::array<ChatFormat, 5> formats{
         ChatFormat{"chatml", "", "", same("<|im_start|>$\n", "<|im_end|>", "\n"), false},
-        ChatFormat{"llama3", "<|begin_of_text|>", "", same("<|start_header_id|>$<|end_header_id|>\n\n", "<|eot_id|>", ""), false},
+        ChatFormat{"llama3", "<|begin_of_text|>", "",
+                   same("<|start_header_id|>$<|end_header_id|>\n\n", "<|eot_id|>", ""), false},
         ChatFormat{"zephyr", "", "", same("<|$|>\n", "</s>", "\n"), false},
-        ChatFormat{"mistral", "<s>", "", {{"user", "[INST] ", " [/INST]", "", false}, {"assistant", "", "</s>", "", true}}, false},
+        ChatFormat{"mistral",
+                   "<s>",
+                   "",
+                   {{"user", "[INST] ", " [/INST]", "", false}, {"assistant", "", "</s>", "", true}},
+                   false},
         ChatFormat{"prompt", "", "", {{"user", "", "", "", false}, {"assistant", "", "", "", true}}, true}};
     return formats;
 }
@@ -35,10 +40,14 @@ const std::array<ChatFormat, 5>& built_in() {
 void parse_role(const Json& fields, ChatFormat::Role& role, const std::string& where) {
     if (!fields.is_object()) fail_usage(where, ": must be an object of before, after, between and learn");
     for (const auto& [key, value] : fields.items()) {
-        std::string* text = key == "before" ? &role.before : key == "after" ? &role.after : key == "between" ? &role.between : nullptr;
+        std::string* text = key == "before"    ? &role.before
+                            : key == "after"   ? &role.after
+                            : key == "between" ? &role.between
+                                               : nullptr;
         if (text != nullptr && value.is_string()) *text = value;
         else if (key == "learn" && value.is_boolean()) role.learn = value;
-        else fail_usage(where, ": \"", key, "\" is not one of before, after, between (texts) and learn (true or false)");
+        else
+            fail_usage(where, ": \"", key, "\" is not one of before, after, between (texts) and learn (true or false)");
     }
 }
 
@@ -46,13 +55,16 @@ void parse_role(const Json& fields, ChatFormat::Role& role, const std::string& w
 void require_special(const Tokenizer& tokenizer, const ChatFormat& format, std::string_view text) {
     const auto require = [&](std::string_view token) {
         if (!tokenizer.id(token))
-            fail_usage("the chat format ", format.name, " uses ", token, ", which ", tokenizer.name(), " does not have as a token; give"
+            fail_usage("the chat format ", format.name, " uses ", token, ", which ", tokenizer.name(),
+                       " does not have as a token; give"
                        " the format of this tokenizer's model, or a .json of your own");
     };
     for (const char* token : {"<s>", "</s>"})
         if (text.find(token) != std::string_view::npos) require(token);
     if (format.name == "zephyr") return;  // whose <|user|> is ordinary text
-    for (std::size_t at = 0, end; (at = text.find("<|", at)) != std::string_view::npos && (end = text.find("|>", at)) != std::string_view::npos; at = end)
+    for (std::size_t at = 0, end;
+         (at = text.find("<|", at)) != std::string_view::npos && (end = text.find("|>", at)) != std::string_view::npos;
+         at = end)
         require(text.substr(at, end + 2 - at));
 }
 
@@ -77,7 +89,8 @@ std::string read_messages(const Json& line, std::vector<Message>& messages) {
         for (const Json& message : list) {
             const auto role = message.is_object() ? text_at(message, role_key) : std::nullopt;
             const auto text = message.is_object() ? text_at(message, text_key) : std::nullopt;
-            if (!role || !text) return concat("message ", messages.size(), " lacks a text \"", role ? text_key : role_key, "\"");
+            if (!role || !text)
+                return concat("message ", messages.size(), " lacks a text \"", role ? text_key : role_key, "\"");
             messages.push_back({*role == "human" ? "user" : *role == "gpt" ? "assistant" : *role, *text});
         }
         return "";
@@ -96,7 +109,8 @@ ChatFormat ChatFormat::named(const std::string& name) {
         if (format.name == name) return format;
         known += (known.empty() ? "" : ", ") + format.name;
     }
-    if (!name.ends_with(".json")) fail_usage("\"", name, "\" is no chat format; known are ", known, ", and a .json file describes your own");
+    if (!name.ends_with(".json"))
+        fail_usage("\"", name, "\" is no chat format; known are ", known, ", and a .json file describes your own");
     return parse(read_file(name), name);
 }
 
@@ -111,8 +125,11 @@ ChatFormat ChatFormat::parse(std::string_view json, const std::string& name) {
         else if (key == "eos" && value.is_boolean()) format.eos = value;
         else if (key == "roles" && value.is_object())
             for (const auto& [role, fields] : value.items())
-                format.roles.push_back({.name = role, .before = "", .after = "", .between = ""}), parse_role(fields, format.roles.back(), concat(name, ", role \"", role, "\""));
-        else fail_usage(name, ": \"", key, "\" is not one of begin, end (texts), eos (true or false) and roles (an object)");
+                format.roles.push_back({.name = role, .before = "", .after = "", .between = ""}),
+                    parse_role(fields, format.roles.back(), concat(name, ", role \"", role, "\""));
+        else
+            fail_usage(name, ": \"", key,
+                       "\" is not one of begin, end (texts), eos (true or false) and roles (an object)");
     }
     if (std::none_of(format.roles.begin(), format.roles.end(), [](const Role& role) { return role.learn; }))
         fail_usage(name, ": no role has \"learn\": true, so there would be nothing to train on");
@@ -132,14 +149,17 @@ ChatEncoder::ChatEncoder(const ChatFormat& format, const Tokenizer& tokenizer) :
     require_special(tokenizer, format, format.begin);
     require_special(tokenizer, format, format.end);
     for (const ChatFormat::Role& role : format.roles)
-        for (const std::string* text : {&role.before, &role.after, &role.between}) require_special(tokenizer, format, *text);
+        for (const std::string* text : {&role.before, &role.after, &role.between})
+            require_special(tokenizer, format, *text);
     if (format.eos && !tokenizer.eos_id())
-        fail_usage("the chat format ", format.name, " ends with an end-of-text token, and ", tokenizer.name(), " names none");
+        fail_usage("the chat format ", format.name, " ends with an end-of-text token, and ", tokenizer.name(),
+                   " names none");
 }
 ChatEncoder::~ChatEncoder() = default;
 ChatEncoder::ChatEncoder(ChatEncoder&&) noexcept = default;
 
-std::string ChatEncoder::encode(std::string_view line, std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& targets) {
+std::string ChatEncoder::encode(std::string_view line, std::vector<std::int32_t>& ids,
+                                std::vector<std::uint8_t>& targets) {
     State& s = *state_;
     ids.clear();
     targets.clear();
@@ -154,8 +174,10 @@ std::string ChatEncoder::encode(std::string_view line, std::vector<std::int32_t>
     bool learned = false;
     add(s.special, s.format.begin, false);
     for (const Message& message : messages) {
-        const auto role = std::find_if(s.format.roles.begin(), s.format.roles.end(), [&](const auto& r) { return r.name == message.role; });
-        if (role == s.format.roles.end()) return concat("the role \"", message.role, "\" is not one of the format ", s.format.name);
+        const auto role = std::find_if(s.format.roles.begin(), s.format.roles.end(),
+                                       [&](const auto& r) { return r.name == message.role; });
+        if (role == s.format.roles.end())
+            return concat("the role \"", message.role, "\" is not one of the format ", s.format.name);
         add(s.special, role->before, false);
         add(s.content, message.content, role->learn);
         add(s.special, role->after, role->learn);

@@ -1,15 +1,15 @@
 // data/chat.h: instruction data: JSON lines of conversations or of prompts and completions, to tokens and a loss mask.
 //
-// A line is {"messages": [{"role": "user", "content": "…"}, …]}, or {"conversations": [{"from": "human", "value": "…"}, …]}
-// (human and gpt mean user and assistant), or {"prompt": "…", "completion": "…"}. There is no template engine: a format is a
-// few texts, and the document is
+// A line is {"messages": [{"role": "user", "content": "…"}, …]}, or {"conversations": [{"from": "human", "value": "…"},
+// …]} (human and gpt mean user and assistant), or {"prompt": "…", "completion": "…"}. There is no template engine: a
+// format is a few texts, and the document is
 //
 //     begin   { before(role) content after(role) between(role) }  for each message   end
 //
-// begin, before, after, between and end may hold special tokens ("<|im_end|>"); content never does: what looks like one in
-// it stays text, so that no document can forge a turn. Each of these parts is encoded on its own, so the mask has sharp
-// borders. Predicted are the content and the `after` of roles that are to be learned (the assistant), and `end`. The rest is
-// read and not predicted. `keel data show` shows it.
+// begin, before, after, between and end may hold special tokens ("<|im_end|>"); content never does: what looks like one
+// in it stays text, so that no document can forge a turn. Each of these parts is encoded on its own, so the mask has
+// sharp borders. Predicted are the content and the `after` of roles that are to be learned (the assistant), and `end`.
+// The rest is read and not predicted. `keel data show` shows it.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ struct ChatFormat {
     std::vector<Role> roles;  // a message of any other role is a bad line
     bool eos = false;         // the tokenizer's end-of-text token follows, and is predicted
 
-    // "chatml", "llama3", "zephyr", "mistral", "prompt" (prompt and completion as they are, then end of text), or the path of
-    // a .json: {"begin": "", "end": "", "eos": false, "roles": {"user": {"before": "", "after": "", "between": "", "learn": false}}}.
+    // "chatml", "llama3", "zephyr", "mistral", "prompt" (prompt and completion as they are, then end of text), or the
+    // path of a .json: {"begin": "", "end": "", "eos": false, "roles": {"user": {"before": "", "after": "", "between":
+    // "", "learn": false}}}.
     static ChatFormat named(const std::string& name);
     static ChatFormat parse(std::string_view json, const std::string& name);
 };

@@ -77,12 +77,12 @@ void parse_sources(const std::vector<std::string>& words, DatasetSpec& spec) {
 Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
     const char* part = part_names[static_cast<int>(spec.part)];
     if (spec.seq_len < 1) fail_usage("data.seq_len is ", spec.seq_len, "; a sample needs at least one token");
-    if (spec.paths.empty()) fail_usage("no token files; name them with data.", spec.part == Part::train ? "train" : "valid");
+    if (spec.paths.empty())
+        fail_usage("no token files; name them with data.", spec.part == Part::train ? "train" : "valid");
     if (!spec.weights.empty() && spec.weights.size() != spec.paths.size())
         fail_usage("data.train names ", spec.paths.size(), " token files but ", spec.weights.size(), " weights");
-    if (spec.megatron_order && spec.shuffle && spec.paths.size() > 1 && spec.weights.empty())
-        fail_usage("data.order megatron of ", spec.paths.size(), " sources needs a weight for each, or one pattern or @list that names all");
-    if (spec.pack && spec.megatron_order) fail_usage("data.packing best_fit and data.order megatron exclude each other");
+    if (spec.pack && spec.megatron_order)
+        fail_usage("data.packing best_fit and data.order megatron exclude each other");
     double sum = 0;
     for (const double weight : spec.weights) sum += weight;
     for (std::size_t i = 0; i < spec.paths.size(); ++i) {
@@ -93,8 +93,9 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
         if (count == 0 && (!spec.weights.empty() || spec.paths.size() == 1)) {
             std::int64_t tokens = 0;
             for (const TokenFile* file : source.files.files) tokens += file->tokens();
-            fail("the ", part, " part of ", spec.paths[i], " is empty: ", tokens, " tokens make ", tokens > 0 ? (tokens - 1) / spec.seq_len : 0,
-                 " samples of ", spec.seq_len, " tokens, and the split leaves none of them to it; use a longer text, a smaller"
+            fail("the ", part, " part of ", spec.paths[i], " is empty: ", tokens, " tokens make ",
+                 tokens > 0 ? (tokens - 1) / spec.seq_len : 0, " samples of ", spec.seq_len,
+                 " tokens, and the split leaves none of them to it; use a longer text, a smaller"
                  " data.seq_len or another data.split");
         }
         total_ += count;
@@ -105,17 +106,28 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
     if (total_ == 0)
         fail("the ", part, " part of all ", spec.paths.size(), " token files is empty; use longer texts, a smaller"
              " data.seq_len or another data.split");
-    if (spec.weights.empty()) return;
-    if (!spec.megatron_order || !spec.shuffle) {
-        blend_.emplace(spec.weights);
+    if (spec.megatron_order && spec.shuffle) blend_as_megatron();
+    else if (!spec.weights.empty()) blend_.emplace(spec.weights);
+}
+
+void Dataset::blend_as_megatron() {
+    if (sources() == 1) return;
+    if (spec_.weights.empty()) {  // an epoch of each
+        std::vector<std::int64_t> sizes;
+        for (std::int64_t i = 0; i < sources(); ++i) sizes.push_back(samples(i));
+        megatron_blend_ = megatron_blend_exhausting(sizes);
+        if (total_ < spec_.order_samples)
+            fail("without weights Megatron's order has one epoch of each source, ", total_,
+                 " samples in all, which is less than data.order_samples ", spec_.order_samples,
+                 "; give weights, or one pattern or @list for all files");
         return;
     }
-    megatron_blend_ = megatron_blend(spec.weights, spec.order_samples);
+    megatron_blend_ = megatron_blend(spec_.weights, spec_.order_samples);
     for (std::size_t n = 0; n < megatron_blend_->source.size(); ++n)
         if (const std::int64_t source = megatron_blend_->source[n]; megatron_blend_->index[n] >= samples(source))
-            fail("Megatron's order of ", spec.order_samples, " samples draws sample ", megatron_blend_->index[n], " of ",
-                 spec.paths[static_cast<std::size_t>(source)], ", of which it asks for ", samples(source), " only; Megatron stops here too."
-                 " Raise that weight a little, or take keel's own order");
+            fail("Megatron's order of ", spec_.order_samples, " samples draws sample ", megatron_blend_->index[n],
+                 " of ", spec_.paths[static_cast<std::size_t>(source)], ", of which it asks for ", samples(source),
+                 " only; Megatron stops here too. Raise that weight a little, or take keel's own order");
 }
 
 void Dataset::open_files(const std::string& word, Source& source) {
@@ -127,13 +139,14 @@ void Dataset::open_files(const std::string& word, Source& source) {
         const TokenFile& file = *files_.emplace_back(std::make_unique<TokenFile>(path, spec_.declared));
         const TokenFileInfo &a = this->file(0).info(), &b = file.info();
         if (b.vocab_size == 0)
-            fail_usage(path.string(), ", a token file of ", name(b.format), ", does not say of what vocabulary it is; name its tokenizer with"
+            fail_usage(path.string(), ", a token file of ", name(b.format),
+                       ", does not say of what vocabulary it is; name its tokenizer with"
                        " --data.tokenizer, or give --data.token_vocab");
-        const bool differ = a.tokenizer_hash != b.tokenizer_hash && a.tokenizer_hash != 0 && b.tokenizer_hash != 0;
+        const bool differ = b.tokenizer_hash != 0 && b.tokenizer_hash != tokenizer_hash();
         if (a.vocab_size != b.vocab_size || differ)
-            fail("the token files of a run must come from one tokenizer: ", this->file(0).path().string(), " has tokenizer ",
-                 hex(a.tokenizer_hash), " with vocabulary ", a.vocab_size, ", ", file.path().string(), " has ", hex(b.tokenizer_hash),
-                 " with ", b.vocab_size);
+            fail("the token files of a run must come from one tokenizer: ", this->file(0).path().string(),
+                 " has tokenizer ", hex(tokenizer_hash()), " with vocabulary ", a.vocab_size, ", ",
+                 file.path().string(), " has ", hex(b.tokenizer_hash), " with ", b.vocab_size);
         if (spec_.shuffle) file.expect_random();
         source.files.files.push_back(&file);
     }
@@ -141,22 +154,27 @@ void Dataset::open_files(const std::string& word, Source& source) {
 
 std::unique_ptr<Samples> Dataset::cut(const Source& source, double weight) const {
     std::int64_t documents = 0, sequences = 0;
-    for (const TokenFile* file : source.files.files) documents += file->documents(), sequences += file->info().sequences;
+    for (const TokenFile* file : source.files.files)
+        documents += file->documents(), sequences += file->info().sequences;
     if (spec_.megatron_order) {
         const auto [first, last] = bounds(spec_, sequences);
-        const std::int64_t samples = !spec_.shuffle ? 0
-                                     : spec_.weights.empty() ? spec_.order_samples : megatron_request(weight, spec_.order_samples);
-        if (first >= last) return std::make_unique<StridedSamples>(source.files, std::vector<StridedSamples::Range>{}, spec_.seq_len);
+        std::int64_t samples = 0;  // one epoch
+        if (spec_.shuffle && !spec_.weights.empty()) samples = megatron_request(weight, spec_.order_samples);
+        else if (spec_.shuffle && spec_.paths.size() == 1) samples = spec_.order_samples;
+        if (first >= last)
+            return std::make_unique<StridedSamples>(source.files, std::vector<StridedSamples::Range>{}, spec_.seq_len);
         return std::make_unique<MegatronSamples>(source.files, first, last, spec_.seq_len, samples,
                                                  static_cast<std::uint32_t>(spec_.seed), spec_.shuffle);
     }
     if (spec_.pack) {
-        if (spec_.seq_len >= 1 << 24) fail_usage("data.packing best_fit takes data.seq_len up to 16777215, but it is ", spec_.seq_len);
+        if (spec_.seq_len >= 1 << 24)
+            fail_usage("data.packing best_fit takes data.seq_len up to 16777215, but it is ", spec_.seq_len);
         const auto [first, last] = bounds(spec_, documents);
         return std::make_unique<PackedSamples>(source.files, first, last, spec_.seq_len);
     }
     std::vector<StridedSamples::Range> ranges;
-    for (const TokenFile* file : source.files.files) ranges.push_back(bounds(spec_, sample_count(*file, spec_.seq_len)));
+    for (const TokenFile* file : source.files.files)
+        ranges.push_back(bounds(spec_, sample_count(*file, spec_.seq_len)));
     return std::make_unique<StridedSamples>(source.files, std::move(ranges), spec_.seq_len);
 }
 
@@ -172,7 +190,8 @@ std::int64_t Dataset::pieces(std::int64_t sample, std::span<Piece> out) const {
     if (spec_.megatron_order && spec_.shuffle) {
         const std::int64_t size = megatron_blend_ ? static_cast<std::int64_t>(megatron_blend_->source.size()) : total_;
         if (sample >= size)
-            fail("Megatron's order was made for ", spec_.order_samples, " samples (data.order_samples) and ends at sample ", size,
+            fail("Megatron's order was made for ", spec_.order_samples,
+                 " samples (data.order_samples) and ends at sample ", size,
                  "; a longer order would be another from its beginning on");
         const auto n = static_cast<std::size_t>(sample);
         source = megatron_blend_ ? static_cast<std::size_t>(megatron_blend_->source[n]) : 0;
@@ -191,7 +210,7 @@ std::int64_t Dataset::pieces(std::int64_t sample, std::span<Piece> out) const {
 
 double Dataset::weight(std::int64_t i) const {
     if (blend_) return blend_->weight(i);
-    if (!megatron_blend_) return static_cast<double>(samples(i)) / static_cast<double>(total_);
+    if (spec_.weights.empty()) return static_cast<double>(samples(i)) / static_cast<double>(total_);
     double sum = 0;
     for (const double w : spec_.weights) sum += w;
     return spec_.weights[static_cast<std::size_t>(i)] / sum;
@@ -208,13 +227,15 @@ Dataset::Use Dataset::use(std::int64_t i, std::int64_t samples) const {
     if (blend_) {
         use.samples = blend_->count(i, samples);
     } else if (megatron_blend_) {
-        const auto end = megatron_blend_->source.begin() + std::min(samples, static_cast<std::int64_t>(megatron_blend_->source.size()));
+        const auto end = megatron_blend_->source.begin() +
+                         std::min(samples, static_cast<std::int64_t>(megatron_blend_->source.size()));
         use.samples = std::count(megatron_blend_->source.begin(), end, static_cast<std::int32_t>(i));
     } else {
         use.samples = static_cast<std::int64_t>(std::llround(static_cast<double>(samples) * weight(i)));
     }
     const auto* megatron = dynamic_cast<const MegatronSamples*>(sources_[static_cast<std::size_t>(i)].samples.get());
-    const double per_epoch = static_cast<double>(this->samples(i)) / (megatron ? static_cast<double>(megatron->indices().epochs) : 1);
+    const double per_epoch =
+        static_cast<double>(this->samples(i)) / (megatron ? static_cast<double>(megatron->indices().epochs) : 1);
     use.epochs = per_epoch > 0 ? static_cast<double>(use.samples) / per_epoch : 0;
     return use;
 }
@@ -241,8 +262,9 @@ double Dataset::bytes_per_token() const {
 void Dataset::check_tokenizer(std::uint64_t hash, std::string_view tokenizer_name) const {
     for (const auto& file : files_)
         if (const std::uint64_t theirs = file->info().tokenizer_hash; theirs != 0 && theirs != hash)
-            fail("the token file ", file->path().string(), " was made with tokenizer ", hex(theirs), ", but ", tokenizer_name, " is ",
-                 hex(hash), "; tokenize the text again with it, or name the tokenizer it was made with");
+            fail("the token file ", file->path().string(), " was made with tokenizer ", hex(theirs), ", but ",
+                 tokenizer_name, " is ", hex(hash),
+                 "; tokenize the text again with it, or name the tokenizer it was made with");
 }
 
 }  // namespace keel

@@ -1,12 +1,13 @@
 // data/dataset.h: token files cut into samples, split, blended and ordered. Sample n is a pure function of n.
 //
-// A source is one name in data.train: a file, or a pattern, folder or @list of several (data/inputs.h) that are one. Without
-// weights all sources are one, and an epoch visits every sample of every file once. With weights each source has epochs of
-// its own, and data/order.h keeps the counts within one of weight * n. Checked when made: every file, one tokenizer.
+// A source is one name in data.train: a file, or a pattern, folder or @list of several (data/inputs.h) that are one.
+// Without weights all sources are one, and an epoch visits every sample of every file once. With weights each source
+// has epochs of its own, and data/order.h keeps the counts within one of weight * n. Checked when made: every file, one
+// tokenizer.
 //
-// Samples are cut one after the other (data/samples.h), or of whole documents (data/pack.h). A split gives the first samples
-// of each file to train, the next to validation, the last to test; of documents where those are packed. In the order of
-// Megatron (data/megatron_order.h) all of this is as Megatron does it, for a stated number of samples.
+// Samples are cut one after the other (data/samples.h), or of whole documents (data/pack.h). A split gives the first
+// samples of each file to train, the next to validation, the last to test; of documents where those are packed. In the
+// order of Megatron (data/megatron_order.h) all of this is as Megatron does it, for a stated number of samples.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,9 @@ public:
     const TokenFile& file(std::int64_t i) const { return *files_[static_cast<std::size_t>(i)]; }
 
     std::int64_t sources() const { return static_cast<std::int64_t>(sources_.size()); }
-    std::int64_t samples(std::int64_t source) const { return sources_[static_cast<std::size_t>(source)].samples->count(); }
+    std::int64_t samples(std::int64_t source) const {
+        return sources_[static_cast<std::size_t>(source)].samples->count();
+    }
     double weight(std::int64_t source) const;     // share of the samples drawn from it
     double padding() const;                       // share of the places of an epoch that hold no token
 
@@ -83,6 +86,7 @@ private:
         std::unique_ptr<Samples> samples;
     };
     void open_files(const std::string& word, Source& source);
+    void blend_as_megatron();
     std::unique_ptr<Samples> cut(const Source& source, double weight) const;
 
     DatasetSpec spec_;

@@ -22,13 +22,16 @@ Duplicates find_duplicates(const TokenFile& file, std::size_t keep) {
         XXH3_64bits_reset(state.get());
         const std::int64_t end = file.document_begin(d + 1);
         for (std::int64_t at = file.document_begin(d); at < end; at += static_cast<std::int64_t>(ids.size())) {
-            const auto part = std::span(ids).first(static_cast<std::size_t>(std::min<std::int64_t>(end - at, static_cast<std::int64_t>(ids.size()))));
+            const auto part = std::span(ids).first(
+                static_cast<std::size_t>(std::min<std::int64_t>(end - at, static_cast<std::int64_t>(ids.size()))));
             file.read(at, part);
             XXH3_64bits_update(state.get(), part.data(), part.size_bytes());
         }
         all[static_cast<std::size_t>(d)] = {XXH3_64bits_digest(state.get()), d};
     }
-    std::sort(all.begin(), all.end(), [](const Hashed& a, const Hashed& b) { return a.hash != b.hash ? a.hash < b.hash : a.document < b.document; });
+    std::sort(all.begin(), all.end(), [](const Hashed& a, const Hashed& b) {
+        return a.hash != b.hash ? a.hash < b.hash : a.document < b.document;
+    });
     Duplicates r;
     for (std::size_t i = 1, first = 0; i < all.size(); ++i) {
         if (all[i].hash != all[first].hash) {
@@ -38,7 +41,9 @@ Duplicates find_duplicates(const TokenFile& file, std::size_t keep) {
         ++r.documents;
         r.tokens += file.document_begin(all[i].document + 1) - file.document_begin(all[i].document);
         r.first.push_back({all[i].document, all[first].document});
-        const auto earlier = [](const Duplicates::Pair& a, const Duplicates::Pair& b) { return a.document < b.document; };
+        const auto earlier = [](const Duplicates::Pair& a, const Duplicates::Pair& b) {
+            return a.document < b.document;
+        };
         std::push_heap(r.first.begin(), r.first.end(), earlier);  // the earliest few: the latest is on top, and goes
         if (r.first.size() > keep) std::pop_heap(r.first.begin(), r.first.end(), earlier), r.first.pop_back();
     }

@@ -32,9 +32,11 @@ std::vector<fs::path> entries(const fs::path& folder) {
 void add_folder(const fs::path& folder, const std::vector<std::string>& endings, Paths& found) {
     for (const fs::path& path : entries(folder)) {
         if (is_hidden(path)) continue;
-        if (fs::is_directory(path) && !fs::is_symlink(path)) add_folder(path, endings, found);  // links may lead in circles
+        if (fs::is_directory(path) && !fs::is_symlink(path))
+            add_folder(path, endings, found);  // links may lead in circles
         else if (fs::is_regular_file(path) &&
-                 (endings.empty() || std::any_of(endings.begin(), endings.end(), [&](const std::string& e) { return path.native().ends_with(e); })))
+                 (endings.empty() || std::any_of(endings.begin(), endings.end(),
+                                                 [&](const std::string& e) { return path.native().ends_with(e); })))
             found.push_back(path);
     }
 }
@@ -52,11 +54,13 @@ void add_matches(const fs::path& base, const std::vector<std::string>& rest, std
     if (part == "**") {
         add_matches(base, rest, at + 1, found);
         for (const fs::path& entry : entries(folder))
-            if (!is_hidden(entry) && fs::is_directory(entry) && !fs::is_symlink(entry)) add_matches(base / entry.filename(), rest, at, found);
+            if (!is_hidden(entry) && fs::is_directory(entry) && !fs::is_symlink(entry))
+                add_matches(base / entry.filename(), rest, at, found);
         return;
     }
     for (const fs::path& entry : entries(folder))
-        if (::fnmatch(part.c_str(), entry.filename().c_str(), FNM_PERIOD) == 0) add_matches(base / entry.filename(), rest, at + 1, found);
+        if (::fnmatch(part.c_str(), entry.filename().c_str(), FNM_PERIOD) == 0)
+            add_matches(base / entry.filename(), rest, at + 1, found);
 }
 
 Paths matches(const std::string& pattern) {
@@ -73,7 +77,8 @@ void add(const std::string& input, const std::vector<std::string>& endings, Path
     if (fs::is_directory(input)) add_folder(input, endings, found);
     else if (!is_pattern(input) || fs::exists(input)) return paths.emplace_back(input), void();
     else found = matches(input);
-    if (found.empty() && fs::is_directory(input)) fail_usage("the folder ", input, " holds no files", endings.empty() ? "" : " of the kind that is read here");
+    if (found.empty() && fs::is_directory(input))
+        fail_usage("the folder ", input, " holds no files", endings.empty() ? "" : " of the kind that is read here");
     if (found.empty()) fail_usage("no file matches ", input);
     std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
     found.erase(std::unique(found.begin(), found.end()), found.end());  // ** may come to a file on two ways
@@ -101,7 +106,8 @@ std::vector<fs::path> expand_inputs(const std::vector<std::string>& inputs, cons
     }
     std::set<std::string> seen;
     for (const fs::path& path : paths)
-        if (!seen.insert(path.lexically_normal().string()).second) fail_usage(path.string(), " is named twice, and would be read twice");
+        if (!seen.insert(path.lexically_normal().string()).second)
+            fail_usage(path.string(), " is named twice, and would be read twice");
     return paths;
 }
 

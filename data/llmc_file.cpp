@@ -13,7 +13,9 @@ namespace {
 constexpr std::int64_t header_bytes = 1024;
 constexpr std::int32_t gpt2_magic = 20240520, llama3_magic = 20240801, eval_magic = 20240522;
 
-std::int32_t word(const MappedFile& file, std::int64_t i) { return number_at<std::int32_t>(file.bytes().data() + 4 * i); }
+std::int32_t word(const MappedFile& file, std::int64_t i) {
+    return number_at<std::int32_t>(file.bytes().data() + 4 * i);
+}
 
 bool begins_with(std::string_view bytes, std::int32_t magic) {
     return bytes.size() >= 4 && number_at<std::int32_t>(reinterpret_cast<const std::byte*>(bytes.data())) == magic;
@@ -35,17 +37,21 @@ void check_declared(const MappedFile& file, const TokenLayout& l) {
 
 }  // namespace
 
-bool is_llmc(std::string_view bytes) { return begins_with(bytes, gpt2_magic) || begins_with(bytes, llama3_magic) || is_llmc_eval(bytes); }
+bool is_llmc(std::string_view bytes) {
+    return begins_with(bytes, gpt2_magic) || begins_with(bytes, llama3_magic) || is_llmc_eval(bytes);
+}
 bool is_llmc_eval(std::string_view bytes) { return begins_with(bytes, eval_magic); }
 
 TokenLayout lay_out_llmc(MappedFile file, const TokenDeclared& declared) {
     TokenLayout l(std::move(file));
     const std::string name = l.file.path().string();
     if (l.file.size_bytes() < header_bytes)
-        fail(name, " is cut: ", l.file.size_bytes(), " bytes, but the header of an llm.c file alone has ", header_bytes);
+        fail(name, " is cut: ", l.file.size_bytes(), " bytes, but the header of an llm.c file alone has ",
+             header_bytes);
     const std::int32_t magic = word(l.file, 0), version = word(l.file, 1);
     if (magic == eval_magic)
-        fail(name, " is an llm.c evaluation file: ", word(l.file, 2), " multiple-choice examples, and no tokens to train on");
+        fail(name, " is an llm.c evaluation file: ", word(l.file, 2),
+             " multiple-choice examples, and no tokens to train on");
     const bool gpt2 = magic == gpt2_magic;
     if (version != (gpt2 ? 1 : 7))
         fail(name, " is an llm.c file (", magic, ") of version ", version, "; version ", gpt2 ? 1 : 7, " is read");
@@ -66,9 +72,11 @@ TokenLayout lay_out_llmq(MappedFile file, const TokenDeclared& declared) {
     TokenLayout l(std::move(file));
     const std::string name = l.file.path().string();
     if (l.file.size_bytes() < header_bytes)
-        fail(name, " is cut: ", l.file.size_bytes(), " bytes, but the header of an llm.q file alone has ", header_bytes);
+        fail(name, " is cut: ", l.file.size_bytes(), " bytes, but the header of an llm.q file alone has ",
+             header_bytes);
     const std::int32_t version = word(l.file, 2), width = word(l.file, 3);
-    if (version != 1 && version != 2) fail(name, " is an llm.q file of version ", version, "; versions 1 and 2 are read");
+    if (version != 1 && version != 2)
+        fail(name, " is an llm.q file of version ", version, "; versions 1 and 2 are read");
     if (width != 4) fail(name, ": ", width, " bytes per token; llm.q files have 4");
     l.type = TokenType::u32;
     l.tokens_at = header_bytes;
@@ -92,15 +100,17 @@ TokenLayout lay_out_raw(MappedFile file, const TokenDeclared& declared) {
     if (declared.dtype != "uint16" && declared.dtype != "uint32")
         fail_usage("--data.raw_dtype is \"", declared.dtype, "\"; uint16 and uint32 are read");
     if (declared.vocab_size < 1)
-        fail_usage(name, " is bare numbers and does not say of what vocabulary; name its tokenizer with --data.tokenizer, or give"
-                   " --data.token_vocab, for example 50257 for GPT-2");
+        fail_usage(
+            name,
+            " is bare numbers and does not say of what vocabulary; name its tokenizer with --data.tokenizer, or give"
+            " --data.token_vocab, for example 50257 for GPT-2");
     l.info.format = TokenFormat::raw;
     l.type = declared.dtype == "uint16" ? TokenType::u16 : TokenType::u32;
     l.info.token_bytes = bytes_of(l.type);
     l.info.tokens = l.file.size_bytes() / l.info.token_bytes;
     if (l.file.size_bytes() % l.info.token_bytes != 0)
-        fail(name, " has ", l.file.size_bytes(), " bytes, which is no number of tokens of ", l.info.token_bytes, " bytes; is it ",
-             declared.dtype, ", and whole?");
+        fail(name, " has ", l.file.size_bytes(), " bytes, which is no number of tokens of ", l.info.token_bytes,
+             " bytes; is it ", declared.dtype, ", and whole?");
     l.info.vocab_size = declared.vocab_size;
     l.separator = l.info.eos_id = declared.eos_id;
     check_declared(l.file, l);
@@ -123,15 +133,18 @@ LlmcEval read_llmc_eval(const fs::path& path) {
     for (; eval.examples < examples; ++eval.examples) {
         const std::int64_t begin = at;
         end = file.size_bytes();
-        if (next("mark") != 65535) fail(name, ", example ", eval.examples, ": does not begin with 65535 at byte ", begin);
+        if (next("mark") != 65535)
+            fail(name, ", example ", eval.examples, ": does not begin with 65535 at byte ", begin);
         const std::int64_t bytes = next("length");
-        if (begin + bytes > end) fail(name, ", example ", eval.examples, ": ", bytes, " bytes from ", begin, " on pass the end, ", end);
+        if (begin + bytes > end)
+            fail(name, ", example ", eval.examples, ": ", bytes, " bytes from ", begin, " on pass the end, ", end);
         end = begin + bytes;
         next("index"), next("label");
         const std::int64_t completions = next("completions");
         for (std::int64_t part = 0; part <= completions; ++part) {  // the context, then each completion
             const std::int64_t tokens = next("tokens");
-            if (at + 2 * tokens > end) fail(name, ", example ", eval.examples, ": ", tokens, " tokens at byte ", at, " pass its end, ", end);
+            if (at + 2 * tokens > end)
+                fail(name, ", example ", eval.examples, ": ", tokens, " tokens at byte ", at, " pass its end, ", end);
             at += 2 * tokens, eval.tokens += tokens;
         }
         eval.completions += completions;
@@ -162,7 +175,8 @@ void LlmcWriter::open_next() {
 
 void LlmcWriter::end_file() {
     const bool small = info_.token_bytes == 2;
-    const std::array<std::int32_t, 3> start{small ? gpt2_magic : llama3_magic, small ? 1 : 7, static_cast<std::int32_t>(here_)};
+    const std::array<std::int32_t, 3> start{small ? gpt2_magic : llama3_magic, small ? 1 : 7,
+                                            static_cast<std::int32_t>(here_)};
     files_.back()->overwrite(0, std::as_bytes(std::span(start)));
 }
 
@@ -172,7 +186,8 @@ void LlmcWriter::put(std::span<const std::int32_t> ids) {
         if (here_ == tokens_per_file_) end_file(), open_next();
         const auto now = ids.first(std::min(ids.size(), static_cast<std::size_t>(tokens_per_file_ - here_)));
         block_.resize(now.size() * width);
-        for (std::size_t i = 0; i < now.size(); ++i) std::memcpy(block_.data() + i * width, &now[i], width);  // low bytes first
+        for (std::size_t i = 0; i < now.size(); ++i)
+            std::memcpy(block_.data() + i * width, &now[i], width);  // low bytes first
         files_.back()->write(block_);
         here_ += static_cast<std::int64_t>(now.size());
         ids = ids.subspan(now.size());

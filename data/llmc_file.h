@@ -2,12 +2,12 @@
 //
 //   llm.c   256 numbers of 4 bytes: 20240520, version 1, tokens, zeros; then u16 tokens (GPT-2)
 //           or 20240801, version 7, tokens, zeros; then u32 tokens (Llama-3)
-//   llm.q   "BIN.TOK\n", then numbers of 4 bytes: version 1 or 2, bytes per token (4), tokens, from version 2 on vocabulary
+//   llm.q   "BIN.TOK\n", then numbers of 4 bytes: version 1 or 2, bytes per token (4), tokens, in version 2 vocabulary
 //           and whether there is a mask; tokens from byte 1024 on; then a bit per token, as in keel's own
 //   nanoGPT bare u16 (or u32) numbers and nothing else: type and vocabulary must be declared
 //
-// llm.c's magic numbers also tell whose vocabulary it is where none is declared: GPT-2 has 50257 ids and 50256 between its
-// documents, Llama-3 128256 and 128000. A count that disagrees with the size of the file is refused.
+// llm.c's magic numbers also tell whose vocabulary it is where none is declared: GPT-2 has 50257 ids and 50256 between
+// its documents, Llama-3 128256 and 128000. A count that disagrees with the size of the file is refused.
 #pragma once
 
 #include <limits>
@@ -18,7 +18,7 @@
 namespace keel {
 
 bool is_llmc(std::string_view bytes);       // one of the two above
-bool is_llmc_eval(std::string_view bytes);  // llm.c's multiple-choice examples (20240522), which are not tokens to train on
+bool is_llmc_eval(std::string_view bytes);  // llm.c's multiple-choice examples (20240522): no tokens to train on
 
 // What `keel inspect` says of such a file; every length is held to the file.
 struct LlmcEval {

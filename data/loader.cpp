@@ -31,13 +31,26 @@ struct Slot {
     Batch batch;
 
     Slot(std::int64_t seq_len, std::int64_t max_count, std::int64_t max_pieces)
-        : pieces(static_cast<std::size_t>(max_pieces)), begins(static_cast<std::size_t>(seq_len + 2)), wanted(begins),
-          tokens(static_cast<std::size_t>(seq_len + 1)), ids(static_cast<std::size_t>(seq_len * max_count)), labels(ids),
-          positions(ids), lo(ids), batch(view_of(0)) {}
+        : pieces(static_cast<std::size_t>(max_pieces)),
+          begins(static_cast<std::size_t>(seq_len + 2)),
+          wanted(begins),
+          tokens(static_cast<std::size_t>(seq_len + 1)),
+          ids(static_cast<std::size_t>(seq_len * max_count)),
+          labels(ids),
+          positions(ids),
+          lo(ids),
+          batch(view_of(0)) {}
 
     Batch view_of(std::int64_t size) const {
-        return {.ids = {ids.data(), {size}}, .labels = {labels.data(), {size}}, .positions = {positions.data(), {size}},
-                .lo = {lo.data(), {size}}, .loss_tokens = 0, .sum_len = 0, .sum_len_sq = 0, .first_sample = 0, .count = 0};
+        return {.ids = {ids.data(), {size}},
+                .labels = {labels.data(), {size}},
+                .positions = {positions.data(), {size}},
+                .lo = {lo.data(), {size}},
+                .loss_tokens = 0,
+                .sum_len = 0,
+                .sum_len_sq = 0,
+                .first_sample = 0,
+                .count = 0};
     }
     bool holds(std::int64_t f, std::int64_t c) const { return is != Is::free && first == f && count == c; }
 };
@@ -63,16 +76,20 @@ struct Loader::State {
         std::int64_t at = 0;
         for (const Piece& piece : std::span(slot.pieces).first(static_cast<std::size_t>(count))) {
             const TokenFile& file = dataset.file(piece.file);
-            file.read(piece.token, std::span(slot.tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(piece.count)));
+            file.read(
+                piece.token,
+                std::span(slot.tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(piece.count)));
             if (spec.reset_at_document) {
                 slot.begins[static_cast<std::size_t>(at)] = 1;
                 const std::int64_t end = piece.token + piece.count;
                 std::int64_t document = file.document_of(piece.token) + 1;
-                for (std::int64_t b; document < file.documents() && (b = file.document_begin(document)) < end; ++document)
+                for (std::int64_t b; document < file.documents() && (b = file.document_begin(document)) < end;
+                     ++document)
                     slot.begins[static_cast<std::size_t>(at + b - piece.token)] = 1;
             }
             for (std::int64_t t = 0; t < piece.count; ++t)
-                slot.wanted[static_cast<std::size_t>(at + t)] = !file.info().has_mask || file.is_target(piece.token + t);
+                slot.wanted[static_cast<std::size_t>(at + t)] =
+                    !file.info().has_mask || file.is_target(piece.token + t);
             at += piece.count;
         }
         return at;
@@ -153,7 +170,8 @@ struct Loader::State {
 
     void check(std::int64_t first, std::int64_t count) const {
         if (first < 0 || count < 1 || count > spec.max_count)
-            fail("samples ", first, "…", first + count, " were asked for; from 0 on, at most ", spec.max_count, " at a time");
+            fail("samples ", first, "…", first + count, " were asked for; from 0 on, at most ", spec.max_count,
+                 " at a time");
     }
 };
 
@@ -166,7 +184,8 @@ Loader::Loader(const Dataset& dataset, const LoaderSpec& spec) : state_(new Stat
     // One is held by the caller and one more keeps next() from waiting for the thread to leave a slot.
     const std::int64_t slots = spec.prefetch + 2;
     state_->slots.reserve(static_cast<std::size_t>(slots));
-    for (std::int64_t i = 0; i < slots; ++i) state_->slots.emplace_back(dataset.seq_len(), spec.max_count, dataset.max_pieces());
+    for (std::int64_t i = 0; i < slots; ++i)
+        state_->slots.emplace_back(dataset.seq_len(), spec.max_count, dataset.max_pieces());
     if (spec.prefetch > 0) state_->thread = std::thread([s = state_.get()] { s->run(); });
 }
 

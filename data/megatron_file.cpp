@@ -33,18 +33,22 @@ bool is_index(const fs::path& path) {
 
 std::optional<MegatronPair> find_megatron_pair(const fs::path& path) {
     const MegatronPair pair{with(path, ".idx"), with(path, ".bin")};
-    if (path != pair.index && path != pair.tokens && fs::exists(path)) return std::nullopt;  // some other file of that name
+    if (path != pair.index && path != pair.tokens && fs::exists(path))
+        return std::nullopt;  // some other file of that name
     const bool index = is_index(pair.index);
     if (!index && is_index(path)) return MegatronPair{path, with(path, ".bin")};
     if (!index) {
         // A .idx that is none, or none at all: the .bin may be a file of another kind.
-        if (path == pair.index && fs::exists(path)) fail(path.string(), " does not begin with \"MMIDIDX\" as Megatron's index files do");
+        if (path == pair.index && fs::exists(path))
+            fail(path.string(), " does not begin with \"MMIDIDX\" as Megatron's index files do");
         if (path != pair.tokens && fs::exists(pair.tokens))
-            fail(pair.tokens.string(), " has no ", pair.index.filename().string(), " beside it; Megatron's data sets are a pair of both");
+            fail(pair.tokens.string(), " has no ", pair.index.filename().string(),
+                 " beside it; Megatron's data sets are a pair of both");
         return std::nullopt;
     }
     if (!fs::exists(pair.tokens))
-        fail(pair.index.string(), " is the index of ", pair.tokens.string(), ", which is not there; Megatron's data sets are a pair of both");
+        fail(pair.index.string(), " is the index of ", pair.tokens.string(),
+             ", which is not there; Megatron's data sets are a pair of both");
     return pair;
 }
 
@@ -54,7 +58,8 @@ TokenLayout lay_out_megatron(const fs::path& index, const fs::path& tokens, cons
     const std::string name = index.string();
     const std::byte* bytes = idx.bytes().data();
     const std::int64_t size = idx.size_bytes();
-    if (size < header_bytes) fail(name, " is cut: ", size, " bytes, but the header of a Megatron index alone has ", header_bytes);
+    if (size < header_bytes)
+        fail(name, " is cut: ", size, " bytes, but the header of a Megatron index alone has ", header_bytes);
     if (const auto version = number_at<std::uint64_t>(bytes + 9); version != 1)
         fail(name, " is a Megatron index of version ", version, "; version 1 is read");
     const auto code = static_cast<unsigned>(bytes[17]);
@@ -67,9 +72,11 @@ TokenLayout lay_out_megatron(const fs::path& index, const fs::path& tokens, cons
         fail(name, " is cut: ", size, " bytes cannot hold ", n, " sequences and ", m, " document indices");
     const auto sequences = static_cast<std::int64_t>(n), indices = static_cast<std::int64_t>(m);
     const std::int64_t want = header_bytes + 12 * sequences + 8 * indices;
-    if (size == want + sequences && sequences > 0) fail(name, " has a mode per sequence, as multimodal data sets do; keel trains on text");
+    if (size == want + sequences && sequences > 0)
+        fail(name, " has a mode per sequence, as multimodal data sets do; keel trains on text");
     if (size != want)
-        fail(name, " has ", size, " bytes, but ", n, " sequences and ", m, " document indices make ", want, ": ", by_how_much(size, want));
+        fail(name, " has ", size, " bytes, but ", n, " sequences and ", m, " document indices make ", want, ": ",
+             by_how_much(size, want));
     if (indices < 1) fail(name, " has no document indices; there is always one more than documents");
     const std::byte* lengths = bytes + header_bytes;
     l.pointers = lengths + 4 * sequences;
@@ -81,8 +88,8 @@ TokenLayout lay_out_megatron(const fs::path& index, const fs::path& tokens, cons
         const auto pointer = number_at<std::int64_t>(l.pointers + 8 * i);
         if (length < 0) fail(name, ": sequence ", i, " has ", length, " tokens");
         if (pointer != at)
-            fail(name, ": sequence ", i, " begins at byte ", pointer, " of ", tokens.filename().string(), ", but those before it end at ",
-                 at, "; sequences must follow one another");
+            fail(name, ": sequence ", i, " begins at byte ", pointer, " of ", tokens.filename().string(),
+                 ", but those before it end at ", at, "; sequences must follow one another");
         at += length * width;
     }
     if (at != l.file.size_bytes())
@@ -92,8 +99,8 @@ TokenLayout lay_out_megatron(const fs::path& index, const fs::path& tokens, cons
         const auto first = number_at<std::int64_t>(l.offsets + 8 * d);
         const std::int64_t before = d == 0 ? 0 : number_at<std::int64_t>(l.offsets + 8 * (d - 1));
         if (first < before || first > sequences || (d == 0 && first != 0) || (d + 1 == indices && first != sequences))
-            fail(name, ": document ", d, " begins at sequence ", first, " of ", sequences, ", the one before at ", before,
-                 "; they must grow from 0 to the number of sequences");
+            fail(name, ": document ", d, " begins at sequence ", first, " of ", sequences, ", the one before at ",
+                 before, "; they must grow from 0 to the number of sequences");
     }
     l.info.format = TokenFormat::megatron;
     l.info.token_bytes = width;
@@ -114,14 +121,16 @@ MegatronWriter::MegatronWriter(const fs::path& path, const TokenFileInfo& info)
 void MegatronWriter::put(std::span<const std::int32_t> ids) {
     const auto width = static_cast<std::size_t>(info_.token_bytes);
     block_.resize(ids.size() * width);
-    for (std::size_t i = 0; i < ids.size(); ++i) std::memcpy(block_.data() + i * width, &ids[i], width);  // low bytes first
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        std::memcpy(block_.data() + i * width, &ids[i], width);  // low bytes first
     tokens_.write(block_);
 }
 
 void MegatronWriter::put_document_end() {
     const std::int64_t length = info_.tokens - begin_;
     if (length > std::numeric_limits<std::int32_t>::max())
-        fail(name_, ": document ", info_.documents - 1, " has ", length, " tokens, and Megatron's index counts up to 2147483647; part it");
+        fail(name_, ": document ", info_.documents - 1, " has ", length,
+             " tokens, and Megatron's index counts up to 2147483647; part it");
     lengths_.push_back(static_cast<std::int32_t>(length));
     begin_ = info_.tokens;
 }

@@ -4,16 +4,16 @@
 //   NAME.idx  offset  size   content (little-endian, nothing between the arrays)
 //                  0     9   "MMIDIDX\0\0"
 //                  9     8   version, 1
-//                 17     1   type of a token: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 (6 and 7 are floating point: no tokens)
+//                 17     1   type of a token: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 (6 and 7 are floating point)
 //                 18     8   N sequences
 //                 26     8   M document indices, one more than there are documents
 //                 34    4N   tokens of each sequence, signed
 //                  …    8N   byte of NAME.bin where each begins
 //                  …    8M   which sequence each document begins with; the first 0, the last N
 //
-// A file says nothing about its vocabulary or end-of-document token: they must be declared. The reader holds every number to
-// the sizes of both files and demands that sequences follow one another without gaps. The writer makes each document one
-// sequence, and takes u16 where the vocabulary is below 65500, as Megatron itself does, else i32.
+// A file says nothing about its vocabulary or end-of-document token: they must be declared. The reader holds every
+// number to the sizes of both files and demands that sequences follow one another without gaps. The writer makes each
+// document one sequence, and takes u16 where the vocabulary is below 65500, as Megatron itself does, else i32.
 #pragma once
 
 #include <optional>

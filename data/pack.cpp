@@ -17,9 +17,11 @@ Packing best_fit(const std::vector<std::int32_t>& lengths, std::int32_t capacity
     for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
     std::vector<std::int32_t> order(lengths.size());
     for (std::size_t i = 0; i < lengths.size(); ++i)
-        order[static_cast<std::size_t>(begin[static_cast<std::size_t>(capacity - lengths[i])]++)] = static_cast<std::int32_t>(i);
+        order[static_cast<std::size_t>(begin[static_cast<std::size_t>(capacity - lengths[i])]++)] =
+            static_cast<std::int32_t>(i);
 
-    std::vector<std::vector<std::int32_t>> with_room(static_cast<std::size_t>(capacity) + 1);  // rows, by the room they have left
+    std::vector<std::vector<std::int32_t>> with_room(static_cast<std::size_t>(capacity) +
+                                                     1);  // rows, by the room they have left
     std::set<std::int32_t> rooms;                                                              // that some row has
     for (const std::int32_t i : order) {
         const std::int32_t length = lengths[static_cast<std::size_t>(i)];
@@ -54,7 +56,8 @@ PackedSamples::PackedSamples(SourceFiles source, std::int64_t first, std::int64_
             const std::int64_t end = file.document_begin(d + 1);
             for (std::int64_t at = file.document_begin(d); at < end;) {
                 const std::int64_t count = std::min(capacity, end - at);
-                cut.push_back({at, static_cast<std::int32_t>(count), static_cast<std::int32_t>(source.first + static_cast<std::int64_t>(f))});
+                cut.push_back({at, static_cast<std::int32_t>(count),
+                               static_cast<std::int32_t>(source.first + static_cast<std::int64_t>(f))});
                 lengths.push_back(static_cast<std::int32_t>(count));
                 at += at + count == end ? count : count - 1;
             }

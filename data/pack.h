@@ -1,9 +1,10 @@
 // data/pack.h: whole documents packed into samples by best fit, so that few are cut and little is padding.
 //
-// A document of at most seq_len + 1 tokens is never cut. A longer one is cut into pieces of seq_len + 1 tokens, each sharing
-// one token with the next, so that every token but the first is predicted once. Pieces are placed from the longest to the
-// shortest, each where it leaves the least room (best fit decreasing: Johnson 1974; for language models Ding et al. 2024,
-// "Fewer Truncations Improve Language Modeling"). The same files and seq_len give the same samples. 32 bytes per piece.
+// A document of at most seq_len + 1 tokens is never cut. A longer one is cut into pieces of seq_len + 1 tokens, each
+// sharing one token with the next, so that every token but the first is predicted once. Pieces are placed from the
+// longest to the shortest, each where it leaves the least room (best fit decreasing: Johnson 1974; for language models
+// Ding et al. 2024, "Fewer Truncations Improve Language Modeling"). The same files and seq_len give the same samples.
+// 32 bytes per piece.
 #pragma once
 
 #include <cstdint>

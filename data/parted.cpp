@@ -38,7 +38,8 @@ PartedReader::PartedReader(std::vector<std::filesystem::path> paths, const TextO
     for (TextPiece piece; measuring.next(piece); report(measuring.file_bytes_read()))
         total += static_cast<std::int64_t>(piece.text.size());
     const std::int64_t bytes =
-        tail.bytes > 0 ? tail.bytes : static_cast<std::int64_t>(std::llround(static_cast<double>(total) * tail.percent / 100));
+        tail.bytes > 0 ? tail.bytes
+                       : static_cast<std::int64_t>(std::llround(static_cast<double>(total) * tail.percent / 100));
     if (bytes >= total)
         fail("a tail of ", bytes, " bytes leaves nothing of the ", total, " bytes of text; hold out less");
     border_ = total - bytes;
@@ -67,7 +68,8 @@ bool PartedReader::next(TextPiece& piece, bool& in_tail) {
             in_tail_ = true;
         } else if (piece.may_cut && left < size) {
             // The line break that ends the line in which the border lies.
-            const std::size_t line_end = piece.text.find('\n', static_cast<std::size_t>(std::max<std::int64_t>(left - 1, 0)));
+            const std::size_t line_end =
+                piece.text.find('\n', static_cast<std::size_t>(std::max<std::int64_t>(left - 1, 0)));
             if (line_end != std::string::npos && (line_end + 1 < piece.text.size() || !piece.ends_document)) {
                 in_tail_ = true;
                 rest_ = TextPiece{piece.text.substr(line_end + 1), piece.ends_document, true, piece.line, piece.byte};

@@ -34,9 +34,10 @@ public:
         bool inside = false;  // a document goes on
     };
 
-    // With a tail, everything is read once beforehand, to learn its length; unless `position` knows it from a run before.
-    PartedReader(std::vector<std::filesystem::path> paths, const TextOptions& options, const Tail& tail, Progress progress = {},
-                 const std::optional<Position>& position = std::nullopt);
+    // With a tail, everything is read once beforehand, to learn its length; unless `position` knows it from a run
+    // before.
+    PartedReader(std::vector<std::filesystem::path> paths, const TextOptions& options, const Tail& tail,
+                 Progress progress = {}, const std::optional<Position>& position = std::nullopt);
 
     bool next(TextPiece& piece, bool& in_tail);  // pieces of the body end their last document at the border
     Position position() const { return {reader_.position(), border_, read_, inside_}; }

@@ -1,7 +1,7 @@
 // data/samples.h: a source of training data (one or several token files) cut into samples, each a list of pieces.
 //
-// A sample has at most seq_len + 1 tokens: those at 0…seq_len-1 are read by the model, those at 1…seq_len are predicted.
-// Which samples there are is decided here; in which order they come, by data/dataset.h.
+// A sample has at most seq_len + 1 tokens: those at 0…seq_len-1 are read by the model, those at 1…seq_len are
+// predicted. Which samples there are is decided here; in which order they come, by data/dataset.h.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ public:
     virtual std::int64_t filled() const = 0;
 };
 
-// seq_len + 1 consecutive tokens, seq_len apart, whatever the documents; the last few tokens of a file that fill no sample
-// are left out. Samples [first, last) of each file.
+// seq_len + 1 consecutive tokens, seq_len apart, whatever the documents; the last few tokens of a file that fill no
+// sample are left out. Samples [first, last) of each file.
 class StridedSamples : public Samples {
 public:
     struct Range {

@@ -76,7 +76,8 @@ bool is_json_lines(const fs::path& path) {
     return name.extension() == ".jsonl" || name.extension() == ".ndjson";
 }
 
-// The last place at or before `limit` where a piece may end: after an ASCII letter or digit, before white space. 0: none.
+// The last place at or before `limit` where a piece may end: after an ASCII letter or digit, before white space. 0:
+// none.
 std::size_t cut_before(std::string_view text, std::size_t limit) {
     for (std::size_t at = std::min(limit, text.size() - 1); at > 0; --at) {
         const auto before = static_cast<unsigned char>(text[at - 1]), after = static_cast<unsigned char>(text[at]);
@@ -89,7 +90,9 @@ std::size_t cut_before(std::string_view text, std::size_t limit) {
 
 }  // namespace
 
-std::string text_of(const BadLine& bad) { return concat(bad.file, ", line ", bad.line, " (byte ", bad.byte, "): ", bad.problem); }
+std::string text_of(const BadLine& bad) {
+    return concat(bad.file, ", line ", bad.line, " (byte ", bad.byte, "): ", bad.problem);
+}
 
 void BadLines::add(BadLine bad) {
     ++count;
@@ -189,7 +192,8 @@ struct TextReader::State {
                 const std::size_t rest = text.size() - begin;
                 return (rest > 0 || open) && hand_out(piece, rest, true);
             }
-            searched = std::max(begin, text.size() - std::min<std::size_t>(text.size(), 2));  // a separator may be half read
+            searched =
+                std::max(begin, text.size() - std::min<std::size_t>(text.size(), 2));  // a separator may be half read
             if (options.cut_documents && text.size() - begin > want) {
                 const std::size_t cut = cut_before(std::string_view(text).substr(begin), want);
                 if (cut > 0) return hand_out(piece, cut, false);
@@ -217,7 +221,8 @@ struct TextReader::State {
             begin = 0;
             searched = raw.size();
             if (raw.size() > longest_line)
-                fail(name(), ", line ", line + 1, " (byte ", dropped, "): longer than ", longest_line, " bytes; is this a file of lines?");
+                fail(name(), ", line ", line + 1, " (byte ", dropped, "): longer than ", longest_line,
+                     " bytes; is this a file of lines?");
             end = !bytes->read(options.piece_bytes, raw);
         }
     }
@@ -300,7 +305,8 @@ void TextReader::seek(Position position) {
     s.pieces = 0;
     for (TextPiece ignored; s.pieces < position.pieces || s.path < position.file;)
         if (!next(ignored) || s.path != position.file)
-            fail(s.paths[position.file].string(), " has fewer than the ", position.pieces, " pieces that were read from it before; was it changed?");
+            fail(s.paths[position.file].string(), " has fewer than the ", position.pieces,
+                 " pieces that were read from it before; was it changed?");
     s.replaced = 0;
     s.bad = {};
 }

@@ -1,9 +1,11 @@
-// data/text.h: text files as a stream of documents: plain text or JSON lines, as they are or compressed with zstd or gzip.
+// data/text.h: text files as a stream of documents: plain text or JSON lines, as they are or compressed with zstd or
+// gzip.
 //
-// Compression is recognised by content, not by name; concatenated frames are one stream, windows of up to 2 GiB are read,
-// and a stream that ends early is an error. Plain text is one document per file or per line, or is split at blank lines;
-// JSON lines are one document per line. A byte-order mark is skipped, invalid UTF-8 becomes U+FFFD and is counted, an empty
-// text is no document. Memory is bounded: long documents come in pieces, only a line is held whole, up to 1 GiB.
+// Compression is recognised by content, not by name; concatenated frames are one stream, windows of up to 2 GiB are
+// read, and a stream that ends early is an error. Plain text is one document per file or per line, or is split at blank
+// lines; JSON lines are one document per line. A byte-order mark is skipped, invalid UTF-8 becomes U+FFFD and is
+// counted, an empty text is no document. Memory is bounded: long documents come in pieces, only a line is held whole,
+// up to 1 GiB.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +51,8 @@ struct TextOptions {
     bool cut_documents = true;          // false: a piece is a whole document, whatever its length
 };
 
-// A piece of a document. Long plain documents are cut only between an ASCII letter or digit and a white-space character,
-// where no tokenizer with the patterns of data/pretokenize.h can join across (Tokenizer::model().cuttable).
+// A piece of a document. Long plain documents are cut only between an ASCII letter or digit and a white-space
+// character, where no tokenizer with the patterns of data/pretokenize.h can join across (Tokenizer::model().cuttable).
 struct TextPiece {
     std::string text;               // valid UTF-8; empty only if it is the end of a document cut before
     bool ends_document = false;
@@ -87,8 +89,8 @@ public:
     const BadLines& bad_lines() const;      // that were skipped
     void skip_bad_line(BadLine bad);        // or refuses it, as the options say
 
-    // Where it stands: `pieces` pieces of file `file` have been handed out. Reading goes on there after seek(), with the same
-    // files and options; what is skipped is read again and not looked at.
+    // Where it stands: `pieces` pieces of file `file` have been handed out. Reading goes on there after seek(), with
+    // the same files and options; what is skipped is read again and not looked at.
     struct Position {
         std::size_t file = 0;
         std::int64_t pieces = 0;

@@ -26,8 +26,10 @@ TokenLayout lay_out(const fs::path& path, const TokenDeclared& declared) {
     if (bytes.starts_with("BIN.TOK\n")) return lay_out_llmq(std::move(file), declared);
     if (is_llmc(bytes)) return lay_out_llmc(std::move(file), declared);
     if (!declared.dtype.empty()) return lay_out_raw(std::move(file), declared);
-    fail(path.string(), " is not a token file: it begins neither like keel's (\"keel.tok\"; make one with `keel tokenize`), nor like"
-         " those of llm.c or llm.q, and has no Megatron .idx beside it; if it is bare numbers as nanoGPT writes them, say which with"
+    fail(path.string(),
+         " is not a token file: it begins neither like keel's (\"keel.tok\"; make one with `keel tokenize`), nor like"
+         " those of llm.c or llm.q, and has no Megatron .idx beside it; if it is bare numbers as nanoGPT writes them, "
+         "say which with"
          " --data.raw_dtype uint16");
 }
 
@@ -35,13 +37,15 @@ TokenLayout lay_out(const fs::path& path, const TokenDeclared& declared) {
 template <class T> std::size_t copy_ids(const std::byte* from, std::span<std::int32_t> out, std::uint64_t limit) {
     bool all = true;
     for (std::size_t i = 0; i < out.size(); ++i) {
-        const auto id = static_cast<std::uint64_t>(static_cast<std::int64_t>(number_at<T>(from + i * sizeof(T))));  // < 0 is large
+        const auto id =
+            static_cast<std::uint64_t>(static_cast<std::int64_t>(number_at<T>(from + i * sizeof(T))));  // < 0 is large
         out[i] = static_cast<std::int32_t>(id);
         all &= id < limit;
     }
     if (all) return out.size();
     for (std::size_t i = 0;; ++i)
-        if (static_cast<std::uint64_t>(static_cast<std::int64_t>(number_at<T>(from + i * sizeof(T)))) >= limit) return i;
+        if (static_cast<std::uint64_t>(static_cast<std::int64_t>(number_at<T>(from + i * sizeof(T)))) >= limit)
+            return i;
 }
 
 template <class Body> auto with_type(TokenType type, Body&& body) {
@@ -97,7 +101,8 @@ void TokenFile::find_documents(std::int32_t separator) {
         if (at == 0) begins = ids[0] == separator;
         for (std::size_t i = 0; i < ids.size(); ++i)
             if (ids[i] == separator)
-                if (const std::int64_t border = at + static_cast<std::int64_t>(i) + (begins ? 0 : 1); border > found.back())
+                if (const std::int64_t border = at + static_cast<std::int64_t>(i) + (begins ? 0 : 1);
+                    border > found.back())
                     found.push_back(border);
     }
     if (found.back() < info_.tokens) found.push_back(info_.tokens);
@@ -112,7 +117,8 @@ void TokenFile::expect_random() const { layout_->file.expect_random(); }
 
 std::int64_t TokenFile::sequence_begin(std::int64_t sequence) const {
     if (layout_->pointers == nullptr) return document_begin(sequence);
-    return sequence == info_.sequences ? info_.tokens : number_at<std::int64_t>(layout_->pointers + sequence * 8) / info_.token_bytes;
+    return sequence == info_.sequences ? info_.tokens
+                                       : number_at<std::int64_t>(layout_->pointers + sequence * 8) / info_.token_bytes;
 }
 
 std::int64_t TokenFile::document_begin(std::int64_t document) const {
@@ -140,10 +146,12 @@ void TokenFile::check_blocks(std::int64_t begin_byte, std::int64_t end_byte) con
         std::atomic<bool>& checked = checked_[static_cast<std::size_t>(block)];
         if (checked.load(std::memory_order_relaxed)) continue;
         const std::int64_t at = block * token_block_bytes, bytes = std::min(token_block_bytes, l.hashed_bytes - at);
-        const std::uint64_t hash = XXH3_64bits(l.file.bytes().data() + l.tokens_at + at, static_cast<std::size_t>(bytes));
+        const std::uint64_t hash =
+            XXH3_64bits(l.file.bytes().data() + l.tokens_at + at, static_cast<std::size_t>(bytes));
         if (hash != number_at<std::uint64_t>(l.hashes + block * 8))
-            fail(path().string(), ": tokens ", at / info_.token_bytes, "…", (at + bytes) / info_.token_bytes, " (bytes ",
-                 l.tokens_at + at, "…", l.tokens_at + at + bytes, ") are damaged: their hash is not the one written with them; make"
+            fail(path().string(), ": tokens ", at / info_.token_bytes, "…", (at + bytes) / info_.token_bytes,
+                 " (bytes ", l.tokens_at + at, "…", l.tokens_at + at + bytes,
+                 ") are damaged: their hash is not the one written with them; make"
                  " the file again, or copy it again");
         checked.store(true, std::memory_order_relaxed);
     }
@@ -156,16 +164,20 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out) const {
     if (count == 0) return;
     if (checked_) check_blocks(begin * info_.token_bytes, (begin + count) * info_.token_bytes);
     const std::byte* from = layout_->file.bytes().data() + layout_->tokens_at + begin * info_.token_bytes;
-    const auto limit = static_cast<std::uint64_t>(info_.vocab_size > 0 ? info_.vocab_size : std::numeric_limits<std::int32_t>::max());
-    const std::size_t bad = with_type(layout_->type, [&](auto zero) { return copy_ids<decltype(zero)>(from, out, limit); });
+    const auto limit =
+        static_cast<std::uint64_t>(info_.vocab_size > 0 ? info_.vocab_size : std::numeric_limits<std::int32_t>::max());
+    const std::size_t bad =
+        with_type(layout_->type, [&](auto zero) { return copy_ids<decltype(zero)>(from, out, limit); });
     if (bad == out.size()) return;
     const auto at = static_cast<std::int64_t>(bad);
     const std::int64_t id = with_type(layout_->type, [&](auto zero) {
         return static_cast<std::int64_t>(number_at<decltype(zero)>(from + at * info_.token_bytes));
     });
-    fail(path().string(), ": token ", begin + at, " (byte ", layout_->tokens_at + (begin + at) * info_.token_bytes, ") is ", id,
-         ", but the vocabulary has ", limit, info_.format == TokenFormat::keel ? "; make the file again"
-         : "; is the vocabulary (of --data.tokenizer, or --data.token_vocab) the one it was made with?");
+    fail(path().string(), ": token ", begin + at, " (byte ", layout_->tokens_at + (begin + at) * info_.token_bytes,
+         ") is ", id, ", but the vocabulary has ", limit,
+         info_.format == TokenFormat::keel
+             ? "; make the file again"
+             : "; is the vocabulary (of --data.tokenizer, or --data.token_vocab) the one it was made with?");
 }
 
 void TokenFile::verify() const {

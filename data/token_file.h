@@ -1,10 +1,10 @@
-// data/token_file.h: files of token ids, mapped and read in place: keel's own (.tok), and those of Megatron, llm.c, llm.q and
-// nanoGPT (data/megatron_file.h, data/llmc_file.h). The format is recognised by content, never by name.
+// data/token_file.h: files of token ids, mapped and read in place: keel's own (.tok), and those of Megatron, llm.c,
+// llm.q and nanoGPT (data/megatron_file.h, data/llmc_file.h). The format is recognised by content, never by name.
 //
 // keel's own, version 2:
 //   offset  size  content (little-endian)
 //        0     8  "keel.tok"
-//        8     4  version, 2 (version 1 is read too: no mask, no block hashes, and the hash at 80 covers byte 256 to the end)
+//        8     4  version, 2 (1 is read too: no mask, no hashes of blocks, and the hash at 80 covers byte 256 to the end)
 //       12     4  bytes per token: 2 if vocab_size <= 65536, else 4
 //       16     8  tokens
 //       24     8  documents
@@ -21,13 +21,14 @@
 //      248     8  XXH3-64 of bytes 0…247
 //      256     …  tokens, then zeros up to a multiple of 8
 //        …     …  documents + 1 offsets of 8 bytes: first token of each document, then the number of tokens
-//        …     …  the mask, if there is one: bit i % 8 of byte i / 8 is 1 where token i is to be predicted; zeros up to 8
+//        …     …  the mask, if there is one: bit i % 8 of byte i / 8 is 1 where token i is to be predicted; padded to 8
 //        …     …  XXH3-64 of each 64 KiB of the tokens, the zeros behind them included
 //
-// Open checks every field, the exact size, the order of the offsets and the hash of what lies behind the tokens. The tokens
-// of a block are hashed the first time one of them is read; ids are checked against the vocabulary whenever they are read.
-// Files of others have no hashes, and may need to be told what they do not say (TokenDeclared). Their documents, if the file
-// has no table of them, are found by one pass over it, which also checks every id. No file does more than throw Error.
+// Open checks every field, the exact size, the order of the offsets and the hash of what lies behind the tokens. The
+// tokens of a block are hashed the first time one of them is read; ids are checked against the vocabulary whenever they
+// are read. Files of others have no hashes, and may need to be told what they do not say (TokenDeclared). Their
+// documents, if the file has no table of them, are found by one pass over it, which also checks every id. No file does
+// more than throw Error.
 #pragma once
 
 #include <atomic>
@@ -84,7 +85,7 @@ public:
     // position and value. No allocation. Several threads may read.
     void read(std::int64_t begin, std::span<std::int32_t> out) const;
     bool is_target(std::int64_t token) const;                          // by the mask; true without one
-    std::int64_t document_of(std::int64_t token) const;                // which document holds this token; O(log documents)
+    std::int64_t document_of(std::int64_t token) const;  // which document holds this token; O(log documents)
     std::int64_t document_begin(std::int64_t document) const;          // `documents()` is allowed: the end of the last
     std::int64_t sequence_begin(std::int64_t sequence) const;
 

@@ -1,4 +1,5 @@
-// data/token_header.h: the first 256 bytes of keel's token files, as data/token_file.h describes them. For reader and writer.
+// data/token_header.h: the first 256 bytes of keel's token files, as data/token_file.h describes them. For reader and
+// writer.
 #pragma once
 
 #include <xxhash.h>

@@ -1,5 +1,5 @@
-// data/token_layout.h: where the parts of a token file lie, whatever its format. Filled by one function per format, which
-// checks the sizes it relies on; read by TokenFile alone.
+// data/token_layout.h: where the parts of a token file lie, whatever its format. Filled by one function per format,
+// which checks the sizes it relies on; read by TokenFile alone.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ struct TokenLayout {
     std::optional<MappedFile> index;     // Megatron's .idx
     TokenType type = TokenType::u16;
     std::int64_t tokens_at = 0;          // byte of the first token
-    const std::byte* offsets = nullptr;  // documents + 1 numbers of 8 bytes, in tokens; or, with `pointers`, in sequences
+    const std::byte* offsets =
+        nullptr;  // documents + 1 numbers of 8 bytes, in tokens; or, with `pointers`, in sequences
     const std::byte* pointers = nullptr; // Megatron: byte in `file` where each sequence begins
     const std::byte* mask = nullptr;     // a bit per token
     const std::byte* hashes = nullptr;   // of each block of 64 KiB of tokens
@@ -39,7 +40,8 @@ constexpr std::int64_t token_block_bytes = 64 << 10;
 
 TokenLayout lay_out_keel(MappedFile file);
 // `index` is the .idx; what it lacks comes from `declared`.
-TokenLayout lay_out_megatron(const std::filesystem::path& index, const std::filesystem::path& tokens, const TokenDeclared& declared);
+TokenLayout lay_out_megatron(const std::filesystem::path& index, const std::filesystem::path& tokens,
+                             const TokenDeclared& declared);
 TokenLayout lay_out_llmc(MappedFile file, const TokenDeclared& declared);
 TokenLayout lay_out_llmq(MappedFile file, const TokenDeclared& declared);
 TokenLayout lay_out_raw(MappedFile file, const TokenDeclared& declared);

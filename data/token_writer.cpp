@@ -76,7 +76,8 @@ void TokenFileWriter::put(std::span<const std::int32_t> ids) {
     while (!ids.empty()) {
         const std::size_t old = block_.size(), count = std::min(ids.size(), (block - old) / width);
         block_.resize(old + count * width);
-        for (std::size_t i = 0; i < count; ++i) std::memcpy(block_.data() + old + i * width, &ids[i], width);  // low bytes first
+        for (std::size_t i = 0; i < count; ++i)
+            std::memcpy(block_.data() + old + i * width, &ids[i], width);  // low bytes first
         if (block_.size() == block) end_block();
         ids = ids.subspan(count);
     }
@@ -133,10 +134,12 @@ std::vector<AtomicFile*> TokenFileWriter::close() {
     return {&file_};
 }
 
-std::unique_ptr<TokenWriter> make_token_writer(TokenFormat format, const std::filesystem::path& path, const TokenFileInfo& info) {
+std::unique_ptr<TokenWriter> make_token_writer(TokenFormat format, const std::filesystem::path& path,
+                                               const TokenFileInfo& info) {
     if (format == TokenFormat::keel) return std::make_unique<TokenFileWriter>(path, info);
     if (info.has_mask)
-        fail_usage(path.string(), ": the token files of ", name(format), " have no place for a mask of what is to be predicted; write"
+        fail_usage(path.string(), ": the token files of ", name(format),
+                   " have no place for a mask of what is to be predicted; write"
                    " keel's own with --to keel");
     if (format == TokenFormat::megatron) return std::make_unique<MegatronWriter>(path, info);
     if (format == TokenFormat::llmc) return std::make_unique<LlmcWriter>(path, info);

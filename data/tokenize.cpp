@@ -52,7 +52,8 @@ private:
         if (!o_.prepend_bos) return;
         const std::int32_t bos = *tokenizer_.bos_id();
         if (!ids.empty() && ids.front() == bos)
-            fail("document ", to.info().documents, " already begins with the text of the BOS token; turn --prepend-bos off, or read"
+            fail("document ", to.info().documents,
+                 " already begins with the text of the BOS token; turn --prepend-bos off, or read"
                  " special text as plain");
         to.append(std::span(&bos, 1));
     }
@@ -80,7 +81,8 @@ public:
             if ((bytes += round[i].piece.text.size()) >= 1 << 16) tiles.push_back(i + 1), bytes = 0;
         if (tiles.back() != round.size()) tiles.push_back(round.size());
         stream_.parallel(static_cast<std::int64_t>(tiles.size()) - 1, [&](std::int64_t tile, int thread) {
-            for (std::size_t i = tiles[static_cast<std::size_t>(tile)]; i < tiles[static_cast<std::size_t>(tile) + 1]; ++i)
+            for (std::size_t i = tiles[static_cast<std::size_t>(tile)]; i < tiles[static_cast<std::size_t>(tile) + 1];
+                 ++i)
                 encode(round[i], static_cast<std::size_t>(thread));
         });
     }
@@ -115,25 +117,30 @@ TokenFileInfo info_of(const Tokenizer& tokenizer, const TokenizeOptions& o) {
 // Everything that decides the ids of the parts of a text.
 std::uint64_t fingerprint(const Tokenizer& tokenizer, const TokenizeOptions& o, const TextOptions& text) {
     std::ostringstream all;
-    all << KEEL_VERSION << '\n' << tokenizer.hash() << ' ' << static_cast<int>(text.format) << ' ' << text.field << ' ' << text.split_at_blank_lines
-        << text.skip_bad_lines << text.cut_documents << ' ' << text.piece_bytes << ' ' << o.append_eos << o.prepend_bos
-        << static_cast<int>(o.special) << ' ' << o.tail.bytes << ' ' << o.tail.percent << ' ' << o.part_bytes << '\n';
+    all << KEEL_VERSION << '\n'
+        << tokenizer.hash() << ' ' << static_cast<int>(text.format) << ' ' << text.field << ' '
+        << text.split_at_blank_lines << text.skip_bad_lines << text.cut_documents << ' ' << text.piece_bytes << ' '
+        << o.append_eos << o.prepend_bos << static_cast<int>(o.special) << ' ' << o.tail.bytes << ' ' << o.tail.percent
+        << ' ' << o.part_bytes << '\n';
     if (o.chat) {
         all << o.chat->begin << '\n' << o.chat->end << '\n' << o.chat->eos << '\n';
         for (const ChatFormat::Role& r : o.chat->roles)
             all << r.name << '\n' << r.before << '\n' << r.after << '\n' << r.between << '\n' << r.learn << '\n';
     }
     for (const fs::path& input : o.inputs)
-        all << fs::absolute(input).string() << '\n' << fs::file_size(input) << ' ' << fs::last_write_time(input).time_since_epoch().count() << '\n';
+        all << fs::absolute(input).string() << '\n'
+            << fs::file_size(input) << ' ' << fs::last_write_time(input).time_since_epoch().count() << '\n';
     const std::string text_of_all = all.str();
     return XXH3_64bits(text_of_all.data(), text_of_all.size());
 }
 
 void check(const Tokenizer& tokenizer, const TokenizeOptions& o) {
     if (o.append_eos && !o.chat && !tokenizer.eos_id())
-        fail_usage("--append-eos is on, but ", tokenizer.name(), " names no end-of-text token; turn it off, or name one as"
+        fail_usage("--append-eos is on, but ", tokenizer.name(),
+                   " names no end-of-text token; turn it off, or name one as"
                    " eos_token in tokenizer_config.json");
-    if (o.prepend_bos && o.chat) fail_usage("--prepend-bos: a chat format says itself how a document begins; leave it out");
+    if (o.prepend_bos && o.chat)
+        fail_usage("--prepend-bos: a chat format says itself how a document begins; leave it out");
     if (o.prepend_bos && !tokenizer.bos_id())
         fail_usage("--prepend-bos is on, but ", tokenizer.name(), " names no beginning-of-text token");
     if (!o.tail.none() && o.tail_out.empty()) fail_usage("a tail is held out, but no file is named for it");
@@ -170,7 +177,8 @@ TokenizeReport tokenize(const Tokenizer& tokenizer, const TokenizeOptions& o) {
     };
 
     std::vector<Work> round;
-    const std::int64_t round_bytes = std::min(std::max<std::int64_t>(text.piece_bytes, 1 << 16) * encoders.threads() * 2, o.part_bytes);
+    const std::int64_t round_bytes =
+        std::min(std::max<std::int64_t>(text.piece_bytes, 1 << 16) * encoders.threads() * 2, o.part_bytes);
     std::int64_t replaced = 0;
     for (bool more = true, in_tail = false; more;) {
         std::size_t count = 0;
@@ -186,7 +194,8 @@ TokenizeReport tokenize(const Tokenizer& tokenizer, const TokenizeOptions& o) {
         encoders.encode(std::span(round).first(count));
         for (const Work& work : std::span(round).first(count)) {
             if (!work.problem.empty()) {
-                reader.reader().skip_bad_line({o.inputs[work.file].string(), work.piece.line, work.piece.byte, work.problem});
+                reader.reader().skip_bad_line(
+                    {o.inputs[work.file].string(), work.piece.line, work.piece.byte, work.problem});
                 continue;
             }
             in_tail = work.in_tail;
@@ -194,11 +203,13 @@ TokenizeReport tokenize(const Tokenizer& tokenizer, const TokenizeOptions& o) {
             else body_documents.add(parts ? parts->writer() : *body, work);
             if (in_tail && tail_text) tail_text->write(work.piece.text);
         }
-        if (parts && more && !in_tail && parts->writer().info().source_bytes + parts->writer().info().tokens >= o.part_bytes)
+        if (parts && more && !in_tail &&
+            parts->writer().info().source_bytes + parts->writer().info().tokens >= o.part_bytes)
             parts->finish_part({reader.position(), bad_lines()});
     }
     if (parts) parts->copy_to(*body);
-    if (body->info().tokens == 0) fail("there is no text in ", o.inputs.front().string(), o.inputs.size() > 1 ? " and the other inputs" : "");
+    if (body->info().tokens == 0)
+        fail("there is no text in ", o.inputs.front().string(), o.inputs.size() > 1 ? " and the other inputs" : "");
     if (tail && tail->info().tokens == 0)
         fail("the held-out tail is empty: no line break and no document begins in it; hold out more");
     report.bad_lines = bad_lines();

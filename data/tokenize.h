@@ -1,10 +1,10 @@
 // data/tokenize.h: texts to token files, on all threads, in one deterministic order, resumable.
 //
-// The text is read piece by piece, encoded by all threads and written in the order it was read, so files do not depend on
-// the number of threads. Memory is bounded by the pieces in flight. Of long texts, finished parts are kept in a hidden
-// folder beside `out` (data/tokenize_parts.h); a run that was killed goes on after the last of them, and the file it makes
-// is the same. Nothing appears under the names of `out`, `tail_out` and `tail_text` before all of it is on the disk; then
-// they are renamed one after the other, `out` last (kernels/base/file.h, commit_together).
+// The text is read piece by piece, encoded by all threads and written in the order it was read, so files do not depend
+// on the number of threads. Memory is bounded by the pieces in flight. Of long texts, finished parts are kept in a
+// hidden folder beside `out` (data/tokenize_parts.h); a run that was killed goes on after the last of them, and the
+// file it makes is the same. Nothing appears under the names of `out`, `tail_out` and `tail_text` before all of it is
+// on the disk; then they are renamed one after the other, `out` last (kernels/base/file.h, commit_together).
 #pragma once
 
 #include "data/chat.h"

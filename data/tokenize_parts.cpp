@@ -31,7 +31,10 @@ std::optional<TokenizeParts::State> from_text(const std::string& text, std::uint
         const Json j = Json::parse(text);
         if (j.at("fingerprint") != fingerprint) return std::nullopt;
         TokenizeParts::State s;
-        s.position = {.at = {j.at("file"), j.at("pieces")}, .border = j.at("border"), .read = j.at("read"), .inside = j.at("inside")};
+        s.position = {.at = {j.at("file"), j.at("pieces")},
+                      .border = j.at("border"),
+                      .read = j.at("read"),
+                      .inside = j.at("inside")};
         s.bad.count = j.at("bad_lines");
         for (const Json& b : j.at("first_bad_lines")) s.bad.first.push_back({b.at(0), b.at(1), b.at(2), b.at(3)});
         return s;
@@ -43,7 +46,9 @@ std::optional<TokenizeParts::State> from_text(const std::string& text, std::uint
 }  // namespace
 
 TokenizeParts::TokenizeParts(const fs::path& out, std::uint64_t fingerprint, const TokenFileInfo& info, bool resume)
-    : folder_(out.parent_path() / concat(".", out.filename().string(), ".parts")), fingerprint_(fingerprint), info_(info) {
+    : folder_(out.parent_path() / concat(".", out.filename().string(), ".parts")),
+      fingerprint_(fingerprint),
+      info_(info) {
     std::error_code error;
     fs::create_directories(folder_, error);
     if (error) fail("cannot make the folder ", folder_.string(), " for parts: ", error.message());
@@ -51,7 +56,8 @@ TokenizeParts::TokenizeParts(const fs::path& out, std::uint64_t fingerprint, con
     if (lock_ < 0) fail("cannot open ", (folder_ / "lock").string(), ": ", std::strerror(errno));
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
         ::close(lock_);
-        fail("another `keel tokenize` is writing ", out.string(), " (", folder_.string(), " is locked); wait for it, or write to another file");
+        fail("another `keel tokenize` is writing ", out.string(), " (", folder_.string(),
+             " is locked); wait for it, or write to another file");
     }
     for (; resume && fs::exists(part(parts_, ".json")); ++parts_) {
         auto state = from_text(read_file(part(parts_, ".json")), fingerprint);
@@ -62,7 +68,8 @@ TokenizeParts::TokenizeParts(const fs::path& out, std::uint64_t fingerprint, con
     std::vector<fs::path> others;
     for (const auto& entry : fs::directory_iterator(folder_)) {
         bool ours = entry.path().filename() == "lock";
-        for (std::int64_t i = 0; i < parts_ && !ours; ++i) ours = entry.path() == part(i, ".tok") || entry.path() == part(i, ".json");
+        for (std::int64_t i = 0; i < parts_ && !ours; ++i)
+            ours = entry.path() == part(i, ".tok") || entry.path() == part(i, ".json");
         if (!ours) others.push_back(entry.path());
     }
     for (const fs::path& other : others) fs::remove(other, error);
@@ -105,9 +112,11 @@ void TokenizeParts::copy_to(TokenWriter& out) {
         for (std::int64_t d = 0; d < file.documents(); ++d) {
             const std::int64_t end = file.document_begin(d + 1);
             for (std::int64_t at = file.document_begin(d); at < end; at += static_cast<std::int64_t>(ids.size())) {
-                const auto count = static_cast<std::size_t>(std::min<std::int64_t>(end - at, static_cast<std::int64_t>(ids.size())));
+                const auto count =
+                    static_cast<std::size_t>(std::min<std::int64_t>(end - at, static_cast<std::int64_t>(ids.size())));
                 file.read(at, std::span(ids).first(count));
-                for (std::size_t i = 0; i < count && info_.has_mask; ++i) targets[i] = file.is_target(at + static_cast<std::int64_t>(i));
+                for (std::size_t i = 0; i < count && info_.has_mask; ++i)
+                    targets[i] = file.is_target(at + static_cast<std::int64_t>(i));
                 out.append(std::span(ids).first(count), std::span(targets).first(info_.has_mask ? count : 0));
             }
             if (d + 1 < file.documents() || !open_[static_cast<std::size_t>(p)]) out.end_document();

@@ -1,8 +1,9 @@
 // data/tokenize_parts.h: what a long `keel tokenize` has done so far, so that a killed one goes on where it was.
 //
-// .NAME.parts/ beside the output holds part-000000.tok, …, each a whole token file, and with each a .json that says where
-// reading stood behind it. The .json is published after its part; a part without one does not count. The fingerprint covers
-// the tokenizer, every option that decides ids, and names, sizes and times of the inputs: other parts are thrown away.
+// .NAME.parts/ beside the output holds part-000000.tok, …, each a whole token file, and with each a .json that says
+// where reading stood behind it. The .json is published after its part; a part without one does not count. The
+// fingerprint covers the tokenizer, every option that decides ids, and names, sizes and times of the inputs: other
+// parts are thrown away.
 #pragma once
 
 #include <cstdint>

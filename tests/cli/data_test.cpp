@@ -1,5 +1,5 @@
-// Corpora as people have them, through the binary: what goes in, what comes out, what `data show` shows, and a training run on
-// the token files of other programs that is bit for bit the run on keel's own.
+// Corpora as people have them, through the binary: what goes in, what comes out, what `data show` shows, and a training
+// run on the token files of other programs that is bit for bit the run on keel's own.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -23,13 +23,15 @@ protected:
 
     void SetUp() override {
         std::ofstream text(at("book.txt"));
-        for (int i = 0; i < 600; ++i) text << "verse " << i % 97 << ": and they saw it.\n" << (i % 20 == 19 ? "\n" : "");
+        for (int i = 0; i < 600; ++i)
+            text << "verse " << i % 97 << ": and they saw it.\n" << (i % 20 == 19 ? "\n" : "");
         text.close();
         done("tokenizer train --vocab 300 --out tok book.txt");
     }
     fs::path at(const std::string& name) const { return dir.path() / name; }
     int run(const std::string& words) const {
-        const std::string command = "cd '" + dir.path().string() + "' && '" KEEL_BINARY "' " + words + " >out.txt 2>err.txt";
+        const std::string command =
+            "cd '" + dir.path().string() + "' && '" KEEL_BINARY "' " + words + " >out.txt 2>err.txt";
         const int status = std::system(command.c_str());
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
     }
@@ -51,8 +53,9 @@ TEST_F(DataCommand, ARunOnOtherProgramsTokenFilesIsBitForBitTheRunOnKeelsOwn) {
     done("tokenize --tokenizer tok --split-at-blank-lines true --to llmc --out c.bin book.txt");
     const std::string bytes = read_file(at("c.bin")).substr(1024);
     std::ofstream(at("raw.bin"), std::ios::binary) << bytes;
-    const std::string shape = "--model.dtype f32 --model.hidden 32 --model.layers 1 --model.heads 2 --model.ffn 64 --data.seq_len 32 "
-                              "--train.global_batch 2 --train.steps 3 --run.threads 1 --data.tokenizer tok --data.train ";
+    const std::string shape =
+        "--model.dtype f32 --model.hidden 32 --model.layers 1 --model.heads 2 --model.ffn 64 --data.seq_len 32 "
+        "--train.global_batch 2 --train.steps 3 --run.threads 1 --data.tokenizer tok --data.train ";
     std::vector<std::string> losses;
     for (const std::string source : {"a.tok", "m", "c.bin", "raw.bin --data.raw_dtype uint16"}) {
         fs::remove_all(at("run"));
@@ -75,9 +78,11 @@ TEST_F(DataCommand, BadLinesCopiesAndOrderAreReported) {
     fs::create_directories(at("dump/deep"));
     std::ofstream(at("dump/2.jsonl")) << "{\"body\": \"second\"}\nnonsense\n{\"body\": \"first\"}\n";
     std::ofstream(at("dump/deep/1.jsonl")) << "{\"body\": \"third\"}\n{\"body\": \"first\"}\n";
-    EXPECT_HAS(refused("tokenize --tokenizer tok --field body --out a.tok dump"), "dump/2.jsonl, line 2 (byte 19): not valid JSON");
+    EXPECT_HAS(refused("tokenize --tokenizer tok --field body --out a.tok dump"),
+               "dump/2.jsonl, line 2 (byte 19): not valid JSON");
     EXPECT_FALSE(fs::exists(at("a.tok")));
-    const std::string out = done("tokenize --tokenizer tok --field body --on-bad-line skip --report report.json --out a.tok dump");
+    const std::string out =
+        done("tokenize --tokenizer tok --field body --on-bad-line skip --report report.json --out a.tok dump");
     EXPECT_HAS(out, "1 bad lines skipped; the first of them:\n  dump/2.jsonl, line 2 (byte 19)");
     EXPECT_HAS(out, "1 documents");
     EXPECT_HAS(out, "exact copies of an earlier one: 3 of 1, counted from 0");
@@ -88,7 +93,8 @@ TEST_F(DataCommand, BadLinesCopiesAndOrderAreReported) {
 }
 
 TEST_F(DataCommand, ShowPrintsDocumentsAndWhatIsPredicted) {
-    std::ofstream(at("sft.jsonl")) << "{\"prompt\": \"they saw\", \"completion\": \" it.\\n\"}\n{\"prompt\": \"a long verse: and they \", \"completion\": \"saw\"}\n";
+    std::ofstream(at("sft.jsonl")) << "{\"prompt\": \"they saw\", \"completion\": \" it.\\n\"}\n{\"prompt\": \"a long "
+                                      "verse: and they \", \"completion\": \"saw\"}\n";
     done("tokenize --tokenizer tok --chat prompt --out a.tok sft.jsonl");
     const std::string settings = "--data.tokenizer tok --data.train a.tok --data.seq_len 64 --data.packing best_fit ";
     const std::string out = done("data show " + settings + "--count 1");

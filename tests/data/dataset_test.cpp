@@ -30,7 +30,8 @@ std::set<std::pair<std::int64_t, std::int64_t>> places(const Dataset& data, std:
 TEST(Dataset, EveryEpochVisitsEverySampleOfEveryFileOnce) {
     const TempFolder temp;
     DatasetSpec spec;
-    spec.paths = {make_tokens(temp / "a.tok", {101}), make_tokens(temp / "b.tok", {33, 40}), make_tokens(temp / "c.tok", {5})};
+    spec.paths = {make_tokens(temp / "a.tok", {101}), make_tokens(temp / "b.tok", {33, 40}),
+                  make_tokens(temp / "c.tok", {5})};
     spec.seq_len = 10;
     for (const bool shuffle : {false, true}) {
         spec.shuffle = shuffle;
@@ -53,7 +54,13 @@ TEST(Dataset, PartsOfASplitAreDisjointContiguousAndComplete) {
     std::set<std::pair<std::int64_t, std::int64_t>> all;
     std::vector<std::int64_t> sizes;
     for (const Part part : {Part::train, Part::valid, Part::test}) {
-        DatasetSpec spec{.paths = {path}, .weights = {}, .split = {8, 1.5, 0.5}, .part = part, .seq_len = 10, .shuffle = true, .seed = 3};
+        DatasetSpec spec{.paths = {path},
+                         .weights = {},
+                         .split = {8, 1.5, 0.5},
+                         .part = part,
+                         .seq_len = 10,
+                         .shuffle = true,
+                         .seed = 3};
         const Dataset data(spec);
         const auto part_places = places(data, 0, data.samples_per_epoch());
         sizes.push_back(data.samples_per_epoch());
@@ -68,7 +75,13 @@ TEST(Dataset, SplitBordersAreRoundedHalfToEvenAndAnEmptyPartIsAnError) {
     const TempFolder temp;
     const auto size = [&](std::int64_t samples, std::vector<double> split, Part part) {
         const std::string path = make_tokens(temp / concat(samples, ".tok"), {samples * 4 + 1});
-        return Dataset({.paths = {path}, .weights = {}, .split = split, .part = part, .seq_len = 4, .shuffle = false, .seed = 0})
+        return Dataset({.paths = {path},
+                        .weights = {},
+                        .split = split,
+                        .part = part,
+                        .seq_len = 4,
+                        .shuffle = false,
+                        .seed = 0})
             .samples_per_epoch();
     };
     EXPECT_EQ(size(1000, {969, 30, 1}, Part::train), 969);

@@ -31,7 +31,8 @@ TEST(FileFaults, FilesThatBelongTogetherAppearTogetherOrNotAtAll) {
     EXPECT_EQ(steps, 2 * 4 + 2);  // create, write, sync, rename of each, and the folder of each
     EXPECT_EQ(read_file(temp / "a") + read_file(temp / "b"), "onetwo");
     fs::remove(temp / "a"), fs::remove(temp / "b");
-    for (int bad = 1; bad <= 8; ++bad) {  // the folder is synced when both names stand, and what failed then is only durability
+    for (int bad = 1; bad <= 8;
+         ++bad) {  // the folder is synced when both names stand, and what failed then is only durability
         int step = 0;
         const FileFaults full([&](FileStep, const fs::path&) { return ++step == bad ? ENOSPC : 0; });
         EXPECT_SAYS(message_of([&] { publish(temp); }), "No space left on device");
@@ -41,8 +42,9 @@ TEST(FileFaults, FilesThatBelongTogetherAppearTogetherOrNotAtAll) {
 
 TEST(FileFaults, EveryKindOfStepNamesItsFileAndTheReason) {
     const TempFolder temp;
-    for (const auto& [kind, says] : {std::pair{FileStep::create, "cannot create"}, std::pair{FileStep::write, "cannot write 3 bytes"},
-                                     std::pair{FileStep::sync, "cannot bring the 3 bytes"}, std::pair{FileStep::rename, "cannot rename"}}) {
+    for (const auto& [kind, says] :
+         {std::pair{FileStep::create, "cannot create"}, std::pair{FileStep::write, "cannot write 3 bytes"},
+          std::pair{FileStep::sync, "cannot bring the 3 bytes"}, std::pair{FileStep::rename, "cannot rename"}}) {
         const FileFaults broken([&, k = kind](FileStep step, const fs::path&) { return step == k ? EIO : 0; });
         const std::string message = message_of([&] { write_file_atomically(temp / "file", "abc"); });
         EXPECT_SAYS(message, says);

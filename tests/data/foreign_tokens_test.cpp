@@ -51,7 +51,8 @@ std::string llmc(std::string_view start, std::string_view tokens) {
 }
 const std::string gpt2 = llmc("88d83401 01000000 05000000", "50c4 883c 0b00 e303 0000");
 const std::string llama3 = llmc("a1d93401 07000000 05000000", "00f40100 b2260000 0b000000 7d070000 00000000");
-const std::string llmq = llmc("42494e2e544f4b0a 02000000 04000000 05000000 80510200", "00000000 b2260000 0b000000 7d070000 00000000");
+const std::string llmq =
+    llmc("42494e2e544f4b0a 02000000 04000000 05000000 80510200", "00000000 b2260000 0b000000 7d070000 00000000");
 
 TEST(ForeignTokens, LlmcFilesAreReadWithTheVocabularyTheirMagicNames) {
     const TempFolder temp;
@@ -61,7 +62,8 @@ TEST(ForeignTokens, LlmcFilesAreReadWithTheVocabularyTheirMagicNames) {
     EXPECT_EQ(a.info().vocab_size, 50257);
     EXPECT_EQ(ids_of(b), (Ids{128000, 9906, 11, 1917, 0}));
     EXPECT_EQ(b.info().vocab_size, 128256);
-    EXPECT_EQ(documents_of(a), (std::vector<std::int64_t>{0, 5}));  // begins with its end-of-text token, as llm.c's files do
+    EXPECT_EQ(documents_of(a),
+              (std::vector<std::int64_t>{0, 5}));  // begins with its end-of-text token, as llm.c's files do
     EXPECT_TRUE(a.info().begins_with_bos);
     EXPECT_EQ(TokenFile(temp / "a.bin", {.vocab_size = 60000, .eos_id = 11}).info().eos_id, 11);
 }
@@ -131,7 +133,8 @@ TEST(ForeignTokens, LlmqFilesSayTheirVocabularyAndMayHaveAMask) {
 
 TEST(ForeignTokens, EvaluationFilesOfLlmcAreNoTokensButAreUnderstood) {
     const TempFolder temp;
-    const std::string example = bytes_of_hex("ffff 2400 0000 0200 0400 0300 0a00 0b00 0c00 0100 1400 0100 1500 0100 1600 0200 1700 1800");
+    const std::string example =
+        bytes_of_hex("ffff 2400 0000 0200 0400 0300 0a00 0b00 0c00 0100 1400 0100 1500 0100 1600 0200 1700 1800");
     ASSERT_EQ(example.size(), 36u);
     const std::string good = llmc("8ad83401 01000000 02000000 24000000", "") + example + example;
     const std::string path = temp.write("a.bin", good);
@@ -151,11 +154,15 @@ TEST(ForeignTokens, BareNumbersAreReadOnlyWithADeclaredTypeAndVocabulary) {
     const std::string path = temp.write("train.bin", bytes_of_hex("0100 0200 ff00 0300 ff00"));
     EXPECT_SAYS(message_of([&] { TokenFile file(path); }), "--data.raw_dtype uint16");
     EXPECT_SAYS(message_of([&] { TokenFile(path, {.dtype = "uint16"}); }), "--data.token_vocab");
-    EXPECT_SAYS(message_of([&] { TokenFile(path, {.vocab_size = 300, .dtype = "int8"}); }), "uint16 and uint32 are read");
-    EXPECT_SAYS(message_of([&] { TokenFile(path, {.vocab_size = 300, .dtype = "uint32"}); }), "no number of tokens of 4 bytes");
-    EXPECT_SAYS(message_of([&] { TokenFile(path, {.vocab_size = 65537, .dtype = "uint16"}); }), "cannot be of a vocabulary of 65537");
+    EXPECT_SAYS(message_of([&] { TokenFile(path, {.vocab_size = 300, .dtype = "int8"}); }),
+                "uint16 and uint32 are read");
+    EXPECT_SAYS(message_of([&] { TokenFile(path, {.vocab_size = 300, .dtype = "uint32"}); }),
+                "no number of tokens of 4 bytes");
+    EXPECT_SAYS(message_of([&] { TokenFile(path, {.vocab_size = 65537, .dtype = "uint16"}); }),
+                "cannot be of a vocabulary of 65537");
     // Documents are found by reading everything, so a wrong id is too; without a separator it is found when read.
-    EXPECT_SAYS(message_of([&] { TokenFile(path, {.vocab_size = 255, .eos_id = 3, .dtype = "uint16"}); }), "token 2 (byte 4) is 255");
+    EXPECT_SAYS(message_of([&] { TokenFile(path, {.vocab_size = 255, .eos_id = 3, .dtype = "uint16"}); }),
+                "token 2 (byte 4) is 255");
     const TokenFile file(path, {.vocab_size = 256, .eos_id = 255, .dtype = "uint16"});
     EXPECT_EQ(ids_of(file), (Ids{1, 2, 255, 3, 255}));
     EXPECT_EQ(documents_of(file), (std::vector<std::int64_t>{0, 3, 5}));
@@ -163,8 +170,9 @@ TEST(ForeignTokens, BareNumbersAreReadOnlyWithADeclaredTypeAndVocabulary) {
     EXPECT_EQ(TokenFile(path, {.vocab_size = 65536, .dtype = "uint16"}).documents(), 1);
 }
 
-const std::string idx = bytes_of_hex("4d4d49444944580000 0100000000000000 08 0300000000000000 0300000000000000 02000000 03000000 01000000"
-                                     "0000000000000000 0400000000000000 0a00000000000000 0000000000000000 0200000000000000 0300000000000000");
+const std::string idx = bytes_of_hex(
+    "4d4d49444944580000 0100000000000000 08 0300000000000000 0300000000000000 02000000 03000000 01000000"
+    "0000000000000000 0400000000000000 0a00000000000000 0000000000000000 0200000000000000 0300000000000000");
 const std::string bin = bytes_of_hex("0100 0200 0300 0400 0500 0600");
 
 TEST(ForeignTokens, AMegatronPairIsReadByAnyOfItsNames) {
@@ -240,17 +248,21 @@ TEST(ForeignTokens, MegatronPairsAreWrittenByteForByteAndReadBack) {
 
 TEST(ForeignTokens, EveryIntegerTypeOfMegatronIsReadAndNegativeIdsAreNone) {
     const TempFolder temp;
-    const std::string one = bytes_of_hex("4d4d49444944580000 0100000000000000 01 0100000000000000 0200000000000000 02000000 0000000000000000"
-                                         "0000000000000000 0100000000000000");
-    for (const auto& [code, tokens] : {std::pair{1, "0705"}, std::pair{2, "0705"}, std::pair{3, "0700 0500"}, std::pair{4, "07000000 05000000"},
-                                       std::pair{5, "0700000000000000 0500000000000000"}, std::pair{8, "0700 0500"}}) {
+    const std::string one = bytes_of_hex(
+        "4d4d49444944580000 0100000000000000 01 0100000000000000 0200000000000000 02000000 0000000000000000"
+        "0000000000000000 0100000000000000");
+    for (const auto& [code, tokens] :
+         {std::pair{1, "0705"}, std::pair{2, "0705"}, std::pair{3, "0700 0500"}, std::pair{4, "07000000 05000000"},
+          std::pair{5, "0700000000000000 0500000000000000"}, std::pair{8, "0700 0500"}}) {
         temp.write("a.idx", with(one, 17, static_cast<std::uint8_t>(code)));
         std::string bytes = bytes_of_hex(tokens);
         temp.write("a.bin", bytes);
         EXPECT_EQ(ids_of(TokenFile(temp / "a", {.vocab_size = 8})), (Ids{7, 5})) << code;
         bytes.back() = static_cast<char>(0x80);
         temp.write("a.bin", bytes);
-        EXPECT_SAYS(message_of([&] { ids_of(TokenFile(temp / "a", {.vocab_size = 8})); }), code == 1 ? "is 128" : code == 8 ? "is 32773" : "is -");
+        EXPECT_SAYS(message_of([&] { ids_of(TokenFile(temp / "a", {.vocab_size = 8})); }), code == 1   ? "is 128"
+                                                                                           : code == 8 ? "is 32773"
+                                                                                                       : "is -");
     }
 }
 

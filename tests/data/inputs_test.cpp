@@ -11,22 +11,24 @@ struct Tree {
     TempFolder temp;
     Tree() {
         for (const char* folder : {"docs/a/deep", "docs/.git", "docs/b"}) fs::create_directories(temp.path() / folder);
-        for (const char* file : {"docs/z.md", "docs/a/1.md", "docs/a/deep/2.md", "docs/a/deep/2.txt", "docs/b/B.md", "docs/.git/x.md",
-                                 "docs/b/.hidden.md", "docs/what?.md"})
+        for (const char* file : {"docs/z.md", "docs/a/1.md", "docs/a/deep/2.md", "docs/a/deep/2.txt", "docs/b/B.md",
+                                 "docs/.git/x.md", "docs/b/.hidden.md", "docs/what?.md"})
             temp.write(file, "x");
     }
     std::string expand(std::vector<std::string> inputs, const std::vector<std::string>& endings = {}) const {
         for (std::string& input : inputs)
             if (!input.starts_with("@")) input = temp / input;
         std::string text;
-        for (const fs::path& path : expand_inputs(inputs, endings)) text += fs::relative(path, temp.path()).string() + " ";
+        for (const fs::path& path : expand_inputs(inputs, endings))
+            text += fs::relative(path, temp.path()).string() + " ";
         return text;
     }
 };
 
 TEST(Inputs, FoldersStandForTheirWholeTreeInTheOrderOfPathsWithoutHiddenFiles) {
     const Tree t;
-    EXPECT_EQ(t.expand({"docs"}), "docs/a/1.md docs/a/deep/2.md docs/a/deep/2.txt docs/b/B.md docs/what?.md docs/z.md ");
+    EXPECT_EQ(t.expand({"docs"}),
+              "docs/a/1.md docs/a/deep/2.md docs/a/deep/2.txt docs/b/B.md docs/what?.md docs/z.md ");
     EXPECT_EQ(t.expand({"docs"}, {".txt"}), "docs/a/deep/2.txt ");
     EXPECT_EQ(t.expand({"docs/z.md", "docs/a"}), "docs/z.md docs/a/1.md docs/a/deep/2.md docs/a/deep/2.txt ");
 }

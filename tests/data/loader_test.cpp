@@ -1,5 +1,5 @@
-// What a model reads: labels, positions and mask at documents and rows; the same bits however they were asked for; and no
-// allocation once the loader stands.
+// What a model reads: labels, positions and mask at documents and rows; the same bits however they were asked for; and
+// no allocation once the loader stands.
 #include "data/loader.h"
 
 #include <gtest/gtest.h>
@@ -20,13 +20,24 @@ struct Copy {
     Ids ids, labels, positions, lo;
     std::int64_t loss_tokens, sum_len, sum_len_sq;
     explicit Copy(const Batch& b)
-        : ids(copy(b.ids)), labels(copy(b.labels)), positions(copy(b.positions)), lo(copy(b.lo)), loss_tokens(b.loss_tokens),
-          sum_len(b.sum_len), sum_len_sq(b.sum_len_sq) {}
+        : ids(copy(b.ids)),
+          labels(copy(b.labels)),
+          positions(copy(b.positions)),
+          lo(copy(b.lo)),
+          loss_tokens(b.loss_tokens),
+          sum_len(b.sum_len),
+          sum_len_sq(b.sum_len_sq) {}
     bool operator==(const Copy&) const = default;
 };
 
 DatasetSpec ordered(const std::string& path, std::int64_t seq_len) {
-    return {.paths = {path}, .weights = {}, .split = {1, 0, 0}, .part = Part::train, .seq_len = seq_len, .shuffle = false, .seed = 0};
+    return {.paths = {path},
+            .weights = {},
+            .split = {1, 0, 0},
+            .part = Part::train,
+            .seq_len = seq_len,
+            .shuffle = false,
+            .seed = 0};
 }
 
 TEST(Loader, DocumentsStandAlone) {
@@ -113,7 +124,8 @@ TEST(Loader, GivesTheSameBitsWithAndWithoutPrefetchAndFromAnySample) {
     }
     // Started at sample 200, as after a resume; and asked in other pieces, as with another micro-batch.
     Loader resumed(data, {.max_count = 4, .window = 5});
-    for (std::int64_t n = 200; n < 400; n += 4) ASSERT_EQ(Copy(resumed.next(n, 4)), want[static_cast<std::size_t>(n / 4)]);
+    for (std::int64_t n = 200; n < 400; n += 4)
+        ASSERT_EQ(Copy(resumed.next(n, 4)), want[static_cast<std::size_t>(n / 4)]);
     for (std::int64_t n = 0; n < 400; ++n) {
         const Ids& ids = want[static_cast<std::size_t>(n / 4)].ids;
         const auto row = ids.begin() + n % 4 * 16;
@@ -124,12 +136,14 @@ TEST(Loader, GivesTheSameBitsWithAndWithoutPrefetchAndFromAnySample) {
 TEST(Loader, WrongHintsCostTimeOnly) {
     const Scene scene;
     const Dataset data(scene.spec);
-    Loader plain(data, {.max_count = 4, .window = 0, .reset_at_document = true, .prefetch = 0}), misled(data, {.max_count = 4});
+    Loader plain(data, {.max_count = 4, .window = 0, .reset_at_document = true, .prefetch = 0}),
+        misled(data, {.max_count = 4});
     const Random random(6, Purpose::test, "hints");
     for (std::uint64_t i = 0; i < 2000; ++i) {
         const auto x = random.bits(i);
         const std::int64_t first = x[0] % 50, count = 1 + x[1] % 4;
-        for (std::uint32_t k = 0; k < x[2] % 4; ++k) misled.hint(static_cast<std::int64_t>((x[3] >> (8 * k)) % 50), 1 + k);
+        for (std::uint32_t k = 0; k < x[2] % 4; ++k)
+            misled.hint(static_cast<std::int64_t>((x[3] >> (8 * k)) % 50), 1 + k);
         ASSERT_EQ(Copy(misled.next(first, count)), Copy(plain.next(first, count)));
     }
 }

@@ -18,7 +18,8 @@ using Numbers = std::vector<std::uint32_t>;
 
 TEST(MegatronOrder, NumbersAndShufflesAreThoseOfNumPy) {
     NumpyRandom a(1234), b(42);
-    for (const std::uint32_t word : {822569775u, 2137449171u, 2671936806u, 3512589365u, 1880026316u}) EXPECT_EQ(a.bits(), word);
+    for (const std::uint32_t word : {822569775u, 2137449171u, 2671936806u, 3512589365u, 1880026316u})
+        EXPECT_EQ(a.bits(), word);
     for (const std::uint32_t word : {1608637542u, 3421126067u, 4083286876u}) EXPECT_EQ(b.bits(), word);
     const auto shuffled = [](std::uint32_t n, std::uint32_t seed) {
         Numbers all(n);
@@ -38,7 +39,9 @@ std::string samples_of(const MegatronIndices& r) {
 
 TEST(MegatronOrder, IndicesAreEqualWithAndWithoutASeparateLastEpoch) {
     const std::vector<std::int32_t> lengths{5, 3, 7, 4};
-    const auto make = [&](std::int64_t samples, std::uint32_t seed) { return megatron_indices(lengths, 0, 4, samples, seed); };
+    const auto make = [&](std::int64_t samples, std::uint32_t seed) {
+        return megatron_indices(lengths, 0, 4, samples, seed);
+    };
     const MegatronIndices four = make(4, 42), six = make(6, 42), nine = make(9, 42);
     EXPECT_EQ(four.epochs, 1);
     EXPECT_EQ(four.documents, (Ids{1, 3, 0, 2}));
@@ -108,7 +111,8 @@ TEST(MegatronOrder, SamplesHoldTheTokensOfTheirPiecesAndEndWithTheOrder) {
     const TempFolder temp;
     const Dataset data(megatron_spec(numbered(temp, "a.tok"), 4));
     // The table lists samples by number; the shuffle order 1 3 0 2 says which comes when.
-    const std::vector<Ids> table{{301, 302, 303, 0, 1}, {200, 201, 202, 203, 204}, {100, 101, 102, 300, 301}, {1, 2, 3, 4, 200}};
+    const std::vector<Ids> table{
+        {301, 302, 303, 0, 1}, {200, 201, 202, 203, 204}, {100, 101, 102, 300, 301}, {1, 2, 3, 4, 200}};
     for (std::int64_t n = 0; n < 4; ++n) EXPECT_EQ(ids_of(data, n), table[static_cast<std::size_t>(n)]) << n;
     EXPECT_SAYS(message_of([&] { ids_of(data, 4); }), "ends at sample 4");
     DatasetSpec in_order = megatron_spec(temp / "a.tok", 0);
@@ -121,7 +125,9 @@ TEST(MegatronOrder, PositionsAndMaskRestartWhereAPieceBegins) {
     const Dataset data(megatron_spec(numbered(temp, "a.tok"), 4));
     Loader loader(data, {.max_count = 4});
     const Batch& b = loader.next(0, 4);
-    const auto row = [&](View<const std::int32_t> v, std::int64_t r) { return Ids(v.data() + 4 * r, v.data() + 4 * r + 4); };
+    const auto row = [&](View<const std::int32_t> v, std::int64_t r) {
+        return Ids(v.data() + 4 * r, v.data() + 4 * r + 4);
+    };
     EXPECT_EQ(row(b.ids, 0), (Ids{301, 302, 303, 0}));
     EXPECT_EQ(row(b.positions, 0), (Ids{0, 1, 2, 0}));
     EXPECT_EQ(row(b.labels, 0), (Ids{302, 303, -1, 1}));
@@ -146,14 +152,23 @@ TEST(MegatronOrder, ABlendOfDataSetsGivesEachItsOwnOrder) {
     spec.paths.push_back(numbered(temp, "b.tok"));
     spec.weights = {3, 1};
     const Dataset blend(spec);
-    const Dataset a(megatron_spec(temp / "a.tok", megatron_request(0.75, 8))), b(megatron_spec(temp / "b.tok", megatron_request(0.25, 8)));
+    const Dataset a(megatron_spec(temp / "a.tok", megatron_request(0.75, 8))),
+        b(megatron_spec(temp / "b.tok", megatron_request(0.25, 8)));
     const MegatronBlend draws = megatron_blend(std::vector<double>{.75, .25}, 8);
     for (std::size_t n = 0; n < 8; ++n)
-        EXPECT_EQ(ids_of(blend, static_cast<std::int64_t>(n)), ids_of(draws.source[n] == 0 ? a : b, draws.index[n])) << n;
+        EXPECT_EQ(ids_of(blend, static_cast<std::int64_t>(n)), ids_of(draws.source[n] == 0 ? a : b, draws.index[n]))
+            << n;
     EXPECT_EQ(blend.use(0, 8).samples, 6);
     EXPECT_DOUBLE_EQ(blend.weight(1), 0.25);
-    spec.weights.clear();
-    EXPECT_SAYS(message_of([&] { Dataset data(spec); }), "needs a weight for each");
+    spec.weights.clear();  // an epoch of each, mixed by size
+    const Dataset mixed(spec);
+    const Dataset one(megatron_spec(temp / "a.tok", 0));
+    const MegatronBlend both = megatron_blend_exhausting(std::vector<std::int64_t>{4, 4});
+    ASSERT_EQ(mixed.samples_per_epoch(), 8);
+    for (std::size_t n = 0; n < 8; ++n)
+        EXPECT_EQ(ids_of(mixed, static_cast<std::int64_t>(n)), ids_of(one, both.index[n])) << n;
+    spec.order_samples = 9;
+    EXPECT_SAYS(message_of([&] { Dataset data(spec); }), "one epoch of each source, 8 samples in all");
 }
 
 TEST(MegatronOrder, SplitsArePartsOfTheSequences) {

@@ -15,7 +15,8 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 
 TEST(Pack, EachLengthGoesWhereItLeavesTheLeastRoom) {
-    // Longest first: 7 | 6 | 5 into a new row; 4 beside the 6 (room 4, not the 5's room 5); 3 beside the 7; 2 beside the 5.
+    // Longest first: 7 | 6 | 5 into a new row; 4 beside the 6 (room 4, not the 5's room 5); 3 beside the 7; 2 beside
+    // the 5.
     const Packing p = best_fit({2, 7, 4, 5, 6, 3}, 10);
     EXPECT_EQ(p.rows, 3);
     EXPECT_EQ(p.row, (Ids{2, 0, 1, 2, 1, 0}));
@@ -82,7 +83,8 @@ TEST(Pack, EveryDocumentIsThereOnceAndOnlyLongOnesAreCut) {
 
 TEST(Pack, PaddingPredictsNothingIsSeenByNobodyAndCountsNowhere) {
     const TempFolder temp;
-    // Rows of 9 tokens: a document of 6 leaves room for that of 2, then one place is padding; and one of 9 fills its row.
+    // Rows of 9 tokens: a document of 6 leaves room for that of 2, then one place is padding; and one of 9 fills its
+    // row.
     DatasetSpec spec = packed(make_tokens(temp / "a.tok", {6, 9, 2}), 8);
     spec.shuffle = false;
     const Dataset data(spec);

@@ -62,7 +62,8 @@ using Documents = std::vector<std::string>;
 
 TEST(Text, APlainFileIsOneDocumentAndAnEmptyOneIsNone) {
     const TempFolder temp;
-    EXPECT_EQ(documents({temp.write("a.txt", "one\n\ntwo\n"), temp.write("b.txt", ""), temp.write("c.txt", "\xef\xbb\xbf"), temp.write("d.txt", "\xef\xbb\xbfx")}),
+    EXPECT_EQ(documents({temp.write("a.txt", "one\n\ntwo\n"), temp.write("b.txt", ""),
+                         temp.write("c.txt", "\xef\xbb\xbf"), temp.write("d.txt", "\xef\xbb\xbfx")}),
               (Documents{"one\n\ntwo\n", "x"}));
 }
 
@@ -116,7 +117,8 @@ TEST(Text, AWordWithoutEndIsReadInBoundedTime) {
 TEST(Text, JsonLinesGiveTheFieldOfEachObject) {
     const TempFolder temp;
     const std::string path = temp.write("a.jsonl",
-                                        "\xef\xbb\xbf{\"text\": \"one\", \"id\": 1}\r\n\n   \n{\"a\": {\"text\": \"no\"}, \"b\": [\"text\"], \"text\": \"t\\u00e9\\n\"}\n"
+                                        "\xef\xbb\xbf{\"text\": \"one\", \"id\": 1}\r\n\n   \n{\"a\": {\"text\": "
+                                        "\"no\"}, \"b\": [\"text\"], \"text\": \"t\\u00e9\\n\"}\n"
                                         "{\"text\": \"\"}\n{\"text\": \"last \xff\"}");
     for (const std::int64_t piece : {1, 3, 1000}) {
         TextOptions options;
@@ -133,10 +135,15 @@ TEST(Text, JsonLinesGiveTheFieldOfEachObject) {
 
 TEST(Text, ABadLineIsNamedOrCounted) {
     const TempFolder temp;
-    const std::pair<std::string, std::string> rows[] = {
-        {"{\"text\": 3}", "is not a text"}, {"{\"text\": [\"a\"]}", "is not a text"}, {"{\"txt\": \"a\"}", "no field \"text\""},
-        {"[\"text\"]", "not a JSON object"}, {"\"text\"", "not a JSON object"}, {"{\"text\": \"a\"", "not valid JSON"},
-        {"{\"text\": \"a\"} x", "not valid JSON"}, {"{\"text\": \"\\ud800\"}", "not valid JSON"}, {"nonsense", "not valid JSON"}};
+    const std::pair<std::string, std::string> rows[] = {{"{\"text\": 3}", "is not a text"},
+                                                        {"{\"text\": [\"a\"]}", "is not a text"},
+                                                        {"{\"txt\": \"a\"}", "no field \"text\""},
+                                                        {"[\"text\"]", "not a JSON object"},
+                                                        {"\"text\"", "not a JSON object"},
+                                                        {"{\"text\": \"a\"", "not valid JSON"},
+                                                        {"{\"text\": \"a\"} x", "not valid JSON"},
+                                                        {"{\"text\": \"\\ud800\"}", "not valid JSON"},
+                                                        {"nonsense", "not valid JSON"}};
     for (const auto& [line, message] : rows) {
         const std::string path = temp.write("a.jsonl", "{\"text\": \"good\"}\n\n" + line + "\n{\"text\": \"more\"}\n");
         const std::string said = message_of([&] { documents({path}); });
@@ -160,7 +167,8 @@ TEST(Text, DeepNestingIsNoProblem) {
 TEST(Text, ZstdIsKnownByItsContentAndFramesAreJoined) {
     const TempFolder temp;
     const std::string skippable("\x50\x2a\x4d\x18\x03\0\0\0abc", 11);
-    EXPECT_EQ(documents({temp.write("a.txt", zstd("one ") + zstd("two") + skippable + zstd(" three"))}), Documents{"one two three"});
+    EXPECT_EQ(documents({temp.write("a.txt", zstd("one ") + zstd("two") + skippable + zstd(" three"))}),
+              Documents{"one two three"});
     EXPECT_EQ(documents({temp.write("b.jsonl.zst", skippable + zstd("{\"text\": \"x\"}\n"))}), Documents{"x"});
     EXPECT_EQ(documents({temp.write("c.txt", zstd(""))}), Documents{});
 }
@@ -191,14 +199,17 @@ TEST(Text, GzipIsKnownByItsContentAndMembersAreJoined) {
     const TempFolder temp;
     const std::string whole = gzip("one ") + gzip("") + gzip("two");
     EXPECT_EQ(documents({temp.write("a.txt", whole)}), Documents{"one two"});
-    EXPECT_EQ(documents({temp.write("b.txt", whole + std::string(700, '\0'))}), Documents{"one two"});  // padded to a block
+    EXPECT_EQ(documents({temp.write("b.txt", whole + std::string(700, '\0'))}),
+              Documents{"one two"});  // padded to a block
     EXPECT_EQ(documents({temp.write("c.jsonl.gz", gzip("{\"text\": \"x\"}\n"))}), Documents{"x"});
     const std::string large(3 << 20, 'a');
     EXPECT_EQ(documents({temp.write("d.txt", gzip(large))}), Documents{large});
     const std::size_t first = gzip("one ").size(), second = first + gzip("").size();
     for (std::size_t size = 4; size < whole.size(); ++size) {
         if (size == first || size == second) continue;  // a border between members
-        EXPECT_SAYS(message_of([&] { documents({temp.write("a.txt", std::string_view(whole).substr(0, size))}); }), "is cut") << size;
+        EXPECT_SAYS(message_of([&] { documents({temp.write("a.txt", std::string_view(whole).substr(0, size))}); }),
+                    "is cut")
+            << size;
     }
     std::string damaged = whole;
     damaged[first - 5] ^= 1;  // of the checksum
@@ -213,7 +224,8 @@ TEST(Text, EachLineIsADocumentOnRequest) {
     options.format = TextFormat::lines;
     for (const std::int64_t piece : {1, 3, 1000}) {
         options.piece_bytes = piece;
-        EXPECT_EQ(documents({temp.write("a.txt", "\xef\xbb\xbfone two\r\n\n  \nthree \xff\nlast")}, options), (Documents{"one two", "three \ufffd", "last"}));
+        EXPECT_EQ(documents({temp.write("a.txt", "\xef\xbb\xbfone two\r\n\n  \nthree \xff\nlast")}, options),
+                  (Documents{"one two", "three \ufffd", "last"}));
     }
 }
 
@@ -240,8 +252,8 @@ TEST(Text, ReadingGoesOnWhereAPositionSays) {
     const TempFolder temp;
     std::string plain, json;
     for (int i = 0; i < 200; ++i) plain += concat("word ", i, "\n\n"), json += concat("{\"text\": \"", i, "\"}\n");
-    const std::vector<std::filesystem::path> paths{temp.write("a.txt", plain), temp.write("b.jsonl", json), temp.write("c.txt", ""),
-                                                   temp.write("d.txt", zstd(plain))};
+    const std::vector<std::filesystem::path> paths{temp.write("a.txt", plain), temp.write("b.jsonl", json),
+                                                   temp.write("c.txt", ""), temp.write("d.txt", zstd(plain))};
     TextOptions options;
     options.piece_bytes = 100;
     std::vector<std::string> all;
@@ -269,12 +281,16 @@ TEST(Text, OtherFormatsAreNamedAndNotReadAsText) {
     const auto said = [&](const char* name, std::string_view bytes) {
         return message_of([&] { documents({temp.write(name, bytes)}); });
     };
-    EXPECT_SAYS(said("a.jsonl.xz", "\xfd""7zXZ"), "a.jsonl.xz is compressed with xz; plain text, zstd and gzip are read: xz -dc ");
+    EXPECT_SAYS(said("a.jsonl.xz",
+                     "\xfd"
+                     "7zXZ"),
+                "a.jsonl.xz is compressed with xz; plain text, zstd and gzip are read: xz -dc ");
     EXPECT_SAYS(said("a.txt.bz2", "BZh91AY"), "is compressed with bzip2");
     EXPECT_SAYS(said("a.zip", "PK\x03\x04more"), "is compressed with zip");
     EXPECT_SAYS(said("a.parquet", "PAR1 columns PAR1"), "is a Parquet table; plain text and JSON lines are read");
     EXPECT_SAYS(said("a.txt.zst", "this was never compressed"), "is named as zstd, but does not begin like it");
-    EXPECT_EQ(documents({temp.write("b.txt", "PAR1 is a word, and BZhang a name")}), Documents{"PAR1 is a word, and BZhang a name"});
+    EXPECT_EQ(documents({temp.write("b.txt", "PAR1 is a word, and BZhang a name")}),
+              Documents{"PAR1 is a word, and BZhang a name"});
 }
 
 TEST(Text, AFolderStandsForItsFilesInTheOrderOfTheirNames) {

@@ -181,7 +181,8 @@ TEST(TokenFile, DocumentsThatDoNotGrowAreRefusedOnOpening) {
 
 TEST(TokenFile, AnIdOutsideTheVocabularyIsReportedWithItsPlaceWhenRead) {
     const TempFolder temp;
-    const std::string path = temp.write("bad.tok", rehashed(with(good_bytes(temp, 100), 256 + 2 * 5, std::uint16_t{100})));
+    const std::string path =
+        temp.write("bad.tok", rehashed(with(good_bytes(temp, 100), 256 + 2 * 5, std::uint16_t{100})));
     const TokenFile file(path);
     std::vector<std::int32_t> ids(3);
     file.read(0, ids);
@@ -193,7 +194,8 @@ TEST(TokenFile, AnIdOutsideTheVocabularyIsReportedWithItsPlaceWhenRead) {
 
 TEST(TokenFile, ANegativeWideIdIsReportedToo) {
     const TempFolder temp;
-    const std::string path = temp.write("bad.tok", rehashed(with(good_bytes(temp, 70000), 256 + 4 * 2, std::int32_t{-5})));
+    const std::string path =
+        temp.write("bad.tok", rehashed(with(good_bytes(temp, 70000), 256 + 4 * 2, std::int32_t{-5})));
     std::vector<std::int32_t> ids(8);
     EXPECT_SAYS(message_of([&] { TokenFile(path).read(0, ids); }), "token 2 (byte 264)");
 }
@@ -242,12 +244,16 @@ TEST(TokenFile, AMaskSaysWhichTokensAreToBePredicted) {
         want.insert(want.end(), targets.begin(), targets.end());
         want.push_back(1);
     }
-    EXPECT_SAYS(message_of([&] { writer.append(std::vector<std::int32_t>{1, 2}, std::vector<std::uint8_t>{1}); }), "1 marks");
+    EXPECT_SAYS(message_of([&] {
+                    writer.append(std::vector<std::int32_t>{1, 2}, std::vector<std::uint8_t>{1});
+                }),
+                "1 marks");
     writer.finish();
     const TokenFile file(temp / "a.tok");
     file.verify();
     ASSERT_TRUE(file.info().has_mask);
-    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(file.is_target(static_cast<std::int64_t>(i)), want[i] != 0) << i;
+    for (std::size_t i = 0; i < want.size(); ++i)
+        EXPECT_EQ(file.is_target(static_cast<std::int64_t>(i)), want[i] != 0) << i;
 }
 
 }  // namespace

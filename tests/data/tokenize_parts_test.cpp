@@ -1,4 +1,5 @@
-// Tokenizing that is killed or meets a full disk at any step: nothing looks finished, and another run makes the same file.
+// Tokenizing that is killed or meets a full disk at any step: nothing looks finished, and another run makes the same
+// file.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -23,7 +24,8 @@ struct Scene {
     Scene() : tokenizer(trained()) {
         std::string plain, json;
         for (int i = 0; i < 400; ++i) plain += concat("line ", i, " of a long text that is one document\n");
-        for (int i = 0; i < 300; ++i) json += i % 40 == 3 ? "no document\n" : concat("{\"text\": \"document ", i, "\"}\n");
+        for (int i = 0; i < 300; ++i)
+            json += i % 40 == 3 ? "no document\n" : concat("{\"text\": \"document ", i, "\"}\n");
         o.inputs = {temp.write("a.txt", plain), temp.write("b.jsonl", json), temp.write("c.txt", plain)};
         o.out = temp / "out/a.tok";
         o.tail = Tail::parse("10%");
@@ -94,7 +96,8 @@ TEST(TokenizeParts, AKillAtAnyStepLeavesNothingThatLooksFinishedAndTheNextRunGoe
         int status = 0;
         ::waitpid(child, &status, 0);
         ASSERT_EQ(WEXITSTATUS(status), 9) << kill;
-        const std::string there = s.visible();  // the tail may stand without the body for the moment between two renames
+        const std::string there =
+            s.visible();  // the tail may stand without the body for the moment between two renames
         EXPECT_TRUE(there.find("a.tok") == std::string::npos || s.files() == want) << kill << ": " << there;
         const TokenizeReport report = tokenize(s.tokenizer, s.o);
         EXPECT_TRUE(s.files() == want) << kill;
@@ -115,7 +118,8 @@ TEST(TokenizeParts, AFullDiskAtAnyStepIsSaidAndLeavesNothingVisible) {
         tokenize(s.tokenizer, s.o);
     }
     s.clear();
-    for (int bad = 1; bad <= steps - 3; ++bad) {  // the last three bring the folder of names that stand already to the disk
+    for (int bad = 1; bad <= steps - 3;
+         ++bad) {  // the last three bring the folder of names that stand already to the disk
         int step = 0;
         const FileFaults full([&](FileStep, const fs::path&) { return ++step == bad ? ENOSPC : 0; });
         EXPECT_SAYS(message_of([&] { tokenize(s.tokenizer, s.o); }), "No space left on device");

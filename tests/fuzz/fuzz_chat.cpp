@@ -33,9 +33,11 @@ void encode(const keel::ChatFormat& format, const std::string& line) {
 }  // namespace
 
 std::vector<std::string> keel_fuzz_seeds() {
-    return {R"({"messages": [{"role": "user", "content": "a\u00e9<|im_end|>"}, {"role": "assistant", "content": "b"}], "x": [1, null]})",
-            R"({"conversations": [{"from": "human", "value": ""}, {"from": "gpt", "value": "b"}]})", R"({"prompt": "p", "completion": "c"})",
-            R"({"begin": "<|im_start|>", "end": "e", "eos": true, "roles": {"user": {"before": "b", "after": "a"}, "assistant": {"between": "\n", "learn": true}}})"};
+    return {
+        R"({"messages": [{"role": "user", "content": "a\u00e9<|im_end|>"}, {"role": "assistant", "content": "b"}], "x": [1, null]})",
+        R"({"conversations": [{"from": "human", "value": ""}, {"from": "gpt", "value": "b"}]})",
+        R"({"prompt": "p", "completion": "c"})",
+        R"({"begin": "<|im_start|>", "end": "e", "eos": true, "roles": {"user": {"before": "b", "after": "a"}, "assistant": {"between": "\n", "learn": true}}})"};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,6 @@
-// Any bytes as a token file of llm.c, llm.q or nanoGPT, or as the index of a Megatron pair: refused with Error, or every token
-// and document can be read. Megatron's .bin has as many bytes as the index's first sequences would like, or a few more.
+// Any bytes as a token file of llm.c, llm.q or nanoGPT, or as the index of a Megatron pair: refused with Error, or
+// every token and document can be read. Megatron's .bin has as many bytes as the index's first sequences would like, or
+// a few more.
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,8 +73,10 @@ std::vector<std::string> keel_fuzz_seeds() {
     for (const std::uint64_t first : {0, 2, 3}) index += number(first, 8);
     std::string small, large;
     for (std::uint64_t i = 0; i < 40; ++i) small += number(i % 9, 2), large += number(i % 9, 4);
-    return {index, header(number(20240520, 4) + number(1, 4) + number(40, 4), small), header(number(20240801, 4) + number(7, 4) + number(40, 4), large),
-            header("BIN.TOK\n" + number(2, 4) + number(4, 4) + number(40, 4) + number(100, 4) + number(1, 4), large + "abcde"),
+    return {index, header(number(20240520, 4) + number(1, 4) + number(40, 4), small),
+            header(number(20240801, 4) + number(7, 4) + number(40, 4), large),
+            header("BIN.TOK\n" + number(2, 4) + number(4, 4) + number(40, 4) + number(100, 4) + number(1, 4),
+                   large + "abcde"),
             header(number(20240522, 4) + number(1, 4) + number(1, 4) + number(36, 4),
                    number(65535, 2) + number(14, 2) + number(0, 4) + number(1, 2) + number(0, 2) + number(0, 2))};
 }

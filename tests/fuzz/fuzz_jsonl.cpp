@@ -1,4 +1,5 @@
-// Any bytes as text: JSON lines and plain, as they are and through zstd and gzip. Refused with Error, or pieces of valid UTF-8.
+// Any bytes as text: JSON lines and plain, as they are and through zstd and gzip. Refused with Error, or pieces of
+// valid UTF-8.
 #include <zlib.h>
 #include <zstd.h>
 
@@ -37,9 +38,15 @@ std::string gzip(const std::string& text) {
 }  // namespace
 
 std::vector<std::string> keel_fuzz_seeds() {
-    const std::string lines = "{\"text\": \"one\\u00e9\", \"x\": [1, {\"text\": null}]}\r\n\n{\"x\": -1.5e3, \"text\": \"two\"}\n";
+    const std::string lines =
+        "{\"text\": \"one\\u00e9\", \"x\": [1, {\"text\": null}]}\r\n\n{\"x\": -1.5e3, \"text\": \"two\"}\n";
     const std::string plain = "one line\nanother 'll\n\n\nnext document\r\n\r\nna\xc3\xafve \xff\xe2\x82 end";
-    return {lines, plain, compress(lines), compress(plain) + compress(lines), gzip(lines) + gzip(plain) + std::string(5, '\0'), std::string("\x50\x2a\x4d\x18\x01\0\0\0x", 9) + compress(plain)};
+    return {lines,
+            plain,
+            compress(lines),
+            compress(plain) + compress(lines),
+            gzip(lines) + gzip(plain) + std::string(5, '\0'),
+            std::string("\x50\x2a\x4d\x18\x01\0\0\0x", 9) + compress(plain)};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
