@@ -19,7 +19,7 @@ template <class Args> void run(Stream& stream, const Args& args);
 }
 
 // True if the op was queued on the stream's device; false if the stream is the CPU's.
-template <class Args> bool run_on_device(Stream& stream, const Args& args) {
+template <class Args> bool run_on_device(Stream& stream, [[maybe_unused]] const Args& args) {
     switch (stream.device()) {
         case Device::cpu: return false;
         case Device::cuda:
