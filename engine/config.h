@@ -168,7 +168,7 @@ struct RunSection {
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(dir, "folder of the run: checkpoints, log, report");
-        KEEL_FIELD(threads, "threads that compute; 0 takes every processor this process may use");
+        KEEL_FIELD(threads, "threads that compute, per rank; 0 shares out the processors that this process may use");
         KEEL_FIELD(device, "cpu");
     }
 };
