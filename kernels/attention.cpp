@@ -60,7 +60,8 @@ void check_workspace(const char* op, const Stream& stream, std::int64_t bytes) {
 
 template <class Args>
 Rows rows_of_head(const Args& a, const Sizes& s, std::int64_t kv_head) {
-    return {s.heads / s.kv_heads, s.tokens, a.query_offset - a.key_begin, kv_head, a.head_dim, a.key_begin, s.kv_tokens};
+    return {s.heads / s.kv_heads, s.tokens,   a.query_offset - a.key_begin, kv_head, a.head_dim,
+            a.key_begin,          s.kv_tokens};
 }
 
 // Keys a task of the backward owns: fewer where there would be less than 16 tasks.

@@ -4,15 +4,15 @@
 // One interval per query covers causal attention, packed documents, sliding windows, a batch (its rows are documents),
 // a KV cache and a contiguous context slice (query_offset).
 //
-// k and v hold the keys key_begin <= k < key_begin + kv_tokens, which may be some of a row: lo, query_offset and key_begin
-// count from the row's beginning. What a query's interval has outside of them it does not see; if it sees none, y and dq
-// are 0, lse is -infinity, and no key's gradient has a part of it. So attention may be computed over one part of the keys
-// after the other, forward put together by kernels/attention_merge.h. Backward wants the y and lse of all keys together,
-// and then gives this part's dk and dv, and a dq to be summed over the parts.
+// k and v hold the keys key_begin <= k < key_begin + kv_tokens, which may be some of a row: lo, query_offset and
+// key_begin count from the row's beginning. What a query's interval has outside of them it does not see; if it sees
+// none, y and dq are 0, lse is -infinity, and no key's gradient has a part of it. So attention may be computed over one
+// part of the keys after the other, forward put together by kernels/attention_merge.h. Backward wants the y and lse of
+// all keys together, and then gives this part's dk and dv, and a dq to be summed over the parts.
 //
-// Grouped queries: query head h reads kv head
-// h / (heads / kv_heads). Scores never exist as a tokens x tokens matrix: blocks with online softmax.
-// Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation: docs/kernel_math.md.
+// Grouped queries: query head h reads kv head h / (heads / kv_heads). Scores never exist as a tokens x tokens matrix:
+// blocks with online softmax. Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation:
+// docs/kernel_math.md.
 //
 // Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float or bf16; scores, softmax and
 //         sums are float.

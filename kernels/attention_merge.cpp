@@ -21,8 +21,8 @@ void parallel_rows(Stream& stream, std::int64_t rows, Body body) {
 struct Weights {
     float sum, part, lse;
 };
-// e^(lse - l) and e^(part - l). l itself is rounded, and far from 0 that would be an error of both weights: they are shares of
-// what has been summed relative to the larger.
+// e^(lse - l) and e^(part - l). l itself is rounded, and far from 0 that would be an error of both weights: they are
+// shares of what has been summed relative to the larger.
 Weights weights(float lse, float part) {
     const float most = std::max(lse, part);
     if (most == -std::numeric_limits<float>::infinity()) return {0, 0, most};
@@ -60,7 +60,8 @@ void attention_merge(Stream& stream, const AttentionMerge<T>& a) {
         fail("attention_merge: lse is ", a.lse.shape(), ", but must be a matrix [heads, tokens]");
     const std::int64_t heads = a.lse.dim(0), tokens = a.lse.dim(1);
     if (a.sum.rank() != 2 || a.sum.dim(1) % heads)
-        fail("attention_merge: sum is ", a.sum.shape(), ", but must be a matrix [tokens, heads * head_dim], with heads ", heads);
+        fail("attention_merge: sum is ", a.sum.shape(),
+             ", but must be a matrix [tokens, heads * head_dim], with heads ", heads);
     expect_shape("attention_merge: sum", a.sum, {tokens, a.sum.dim(1)});
     expect_shape("attention_merge: part", a.part, {tokens, a.sum.dim(1)});
     expect_shape("attention_merge: part_lse", a.part_lse, {heads, tokens});
@@ -89,9 +90,9 @@ void round_sum(Stream& stream, const RoundSum<T>& a) {
     });
 }
 
-#define KEEL_INSTANTIATE(T)                                               \
-    template void attention_merge(Stream&, const AttentionMerge<T>&);     \
-    template void add_part(Stream&, const AddPart<T>&);                   \
+#define KEEL_INSTANTIATE(T)                                           \
+    template void attention_merge(Stream&, const AttentionMerge<T>&); \
+    template void add_part(Stream&, const AddPart<T>&);               \
     template void round_sum(Stream&, const RoundSum<T>&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(bf16)

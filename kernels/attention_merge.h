@@ -2,13 +2,13 @@
 //
 //   l = log(e^lse + e^part_lse),   sum = sum e^(lse - l) + part e^(part_lse - l),   lse = l
 //
-// Sums are float whatever T is, so a result is rounded to T twice however many parts there are: when its part was written,
-// and by round_sum at the end. Merging into a y of T would round it once for every part. Derivation: docs/kernel_math.md.
+// Sums are float whatever T is, so a result is rounded to T twice however many parts there are: when its part was
+// written, and by round_sum at the end. Merging into a y of T would round it once for every part. Derivation:
+// docs/kernel_math.md.
 //
 // Layout  rows may be strided; lse contiguous. T is float or bf16.
-// Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads. Parts count in the order of the calls.
-// Errors  throws Error before launching if shapes disagree.
-// Alias   none.
+// Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads. Parts count in the order of the
+// calls. Errors  throws Error before launching if shapes disagree. Alias   none.
 #pragma once
 
 #include <cstdint>

@@ -101,8 +101,8 @@ struct Span {
     }
 };
 
-// The rows of a tile and the keys they see. Lanes without a row see nothing. Keys from begin to end are each seen by some row:
-// a row that stands at a given key sees that one, and rows behind them all see the last one or nothing.
+// The rows of a tile and the keys they see. Lanes without a row see nothing. Keys from begin to end are each seen by
+// some row: a row that stands at a given key sees that one, and rows behind them all see the last one or nothing.
 struct Tile {
     std::int64_t first, rows, columns;            // columns: rows rounded up to whole vectors
     std::int64_t begin, end, all_begin, all_end;  // keys that some row sees, keys that every row sees
@@ -115,7 +115,8 @@ struct Tile {
         rows = std::min(tile_rows, list.count() - first);
         columns = round_up(rows, lanes);
         for (std::int64_t i = 0; i < tile_rows; ++i) lo[i] = nothing, hi[i] = -1;
-        const std::int32_t key_begin = static_cast<std::int32_t>(list.key_begin), last = static_cast<std::int32_t>(list.keys - 1);
+        const std::int32_t key_begin = static_cast<std::int32_t>(list.key_begin),
+                           last = static_cast<std::int32_t>(list.keys - 1);
         if (list.group == 1) {  // the same, in vectors
             const std::int32_t at = static_cast<std::int32_t>(list.query_offset + first), used = static_cast<int>(rows);
             for (std::int32_t i = 0; i < used; ++i)

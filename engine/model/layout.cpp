@@ -51,6 +51,21 @@ template <class T> BlockReserved<T> BlockReserved<T>::or_else(const BlockReserve
     return r;
 }
 
+template <class T> std::optional<ContextBuffers<T>> ContextReserved<T>::bind(const Arena& arena) const {
+    const auto maybe = [&]<class E>(const Reserved<E>& r) {
+        return r.index >= 0 ? std::optional<View<E>>(arena.view(r)) : std::nullopt;
+    };
+    if (slices.index >= 0)
+        return RingBuffers<T>{.slices = arena.view(slices), .part = arena.view(part), .sum = maybe(sum),
+                              .part_lse = maybe(part_lse), .dslices = maybe(dslices), .part_dk = maybe(part_dk),
+                              .part_dv = maybe(part_dv)};
+    if (keys.index < 0) return std::nullopt;
+    const View<T> none = arena.view(keys);  // forward uses none of the last three
+    return GatherBuffers<T>{.keys = arena.view(keys), .values = arena.view(values), .staging = arena.view(staging),
+                            .dkeys = maybe(dkeys).value_or(none), .dvalues = maybe(dvalues).value_or(none),
+                            .part_v = maybe(part_v).value_or(none)};
+}
+
 namespace {
 
 // The reservations of the blocks of one rank.
@@ -104,8 +119,8 @@ public:
         // Recomputing attention in a block's backward happens in its first moment.
         b.meet_ffn_backward = meeting("ffn backward", b_ffn, true, false);
         b.meet_backward = meeting("attention backward", b_attn, true, true);
-        const std::int64_t keys = tokens * l_.shard.cp;
-        const std::int64_t attention_bytes = attention_scratch_bytes(tokens, d.heads, keys, d.kv_heads, d.head_dim);
+        const std::int64_t keys = tokens * l_.shard.cp, queries = l_.shard.cp > 1 ? range_len() : tokens;
+        const std::int64_t attention_bytes = attention_scratch_bytes(queries, d.heads, keys, d.kv_heads, d.head_dim);
         const std::int64_t norm_bytes =
             std::max(rmsnorm_scratch_bytes(rows, hidden), head_norm_scratch_bytes(tokens, d.head_dim));
         b.attention_scratch =
@@ -143,7 +158,7 @@ private:
 
     typename BlockLayout<T>::Meeting meeting(const std::string& where, Life life, bool attention, bool backward) {
         typename BlockLayout<T>::Meeting m;
-        const std::int64_t tokens = l_.use.tokens, keys = tokens * l_.shard.cp, kv = l_.dims.kv_size();
+        const std::int64_t tokens = l_.use.tokens;
         const auto take = [&](const char* what, std::int64_t rows, std::int64_t columns) {
             return plan_.reserve<T>(prefix_ + what + " (" + where + ")", {rows, columns}, life, Use::communication);
         };
@@ -151,15 +166,33 @@ private:
             m.whole_a = take("rows of all ranks", tokens, l_.dims.hidden);
             m.whole_b = take("partial sums", tokens, l_.dims.hidden);
         }
-        if (l_.shard.cp > 1 && attention) {
-            m.keys = take("keys of all ranks", keys, kv), m.values = take("values of all ranks", keys, kv);
-            m.staging = take("keys or values by rank", keys, kv);
-            if (backward) {
-                m.dkeys = take("dkeys of all ranks", keys, kv), m.dvalues = take("dvalues of all ranks", keys, kv);
-                m.part_v = take("dvalues of one slice", keys, kv);
-            }
+        if (l_.shard.cp > 1 && attention && l_.shard.ring) ring(m.context, where, life, backward);
+        if (l_.shard.cp == 1 || !attention || l_.shard.ring) return m;
+        const std::int64_t keys = tokens * l_.shard.cp, kv = l_.dims.kv_size();
+        ContextReserved<T>& c = m.context;
+        c.keys = take("keys of all ranks", keys, kv), c.values = take("values of all ranks", keys, kv);
+        c.staging = take("keys or values by rank", keys, kv);
+        if (backward) {
+            c.dkeys = take("dkeys of all ranks", keys, kv), c.dvalues = take("dvalues of all ranks", keys, kv);
+            c.part_v = take("dvalues of one slice", keys, kv);
         }
         return m;
+    }
+
+    // Queries of one call of attention under context parallelism.
+    std::int64_t range_len() const { return l_.use.positions / (2 * l_.shard.cp); }
+
+    void ring(ContextReserved<T>& c, const std::string& where, Life life, bool backward) {
+        const std::int64_t tokens = l_.use.tokens, chunk = range_len(), kv = l_.dims.kv_size(), q = l_.dims.q_size();
+        const auto take = [&]<class E>(Reserved<E>& r, const char* what, std::int64_t rows, std::int64_t columns) {
+            r = plan_.reserve<E>(prefix_ + what + " (" + where + ")", {rows, columns}, life, Use::communication);
+        };
+        take(c.slices, "two slices of keys and values", 4 * tokens, kv);
+        take(c.part, backward ? "dq of one part" : "y of one part", chunk, q);
+        if (!std::is_same_v<T, float>) take(c.sum, backward ? "sum of dq" : "sum of y", tokens, q);
+        if (!backward) return take(c.part_lse, "lse of one part", l_.dims.heads, chunk);
+        take(c.dslices, "sums of dk and dv on their way", 6 * tokens, kv);
+        take(c.part_dk, "dk of one part", chunk, kv), take(c.part_dv, "dv of one part", chunk, kv);
     }
 
     MemoryPlan& plan_;
@@ -269,6 +302,8 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
 
 template struct BlockReserved<float>;
 template struct BlockReserved<bf16>;
+template struct ContextReserved<float>;
+template struct ContextReserved<bf16>;
 template struct ModelLayout<float>;
 template struct ModelLayout<bf16>;
 

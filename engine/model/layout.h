@@ -8,6 +8,7 @@
 // (engine/parallel/pipeline.h), and a slot serves any chunk of the rank. Temporaries exist once.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "engine/memory/arena.h"
@@ -45,6 +46,15 @@ template <class T> struct BlockReserved {
     BlockReserved or_else(const BlockReserved& other) const;  // members that are not reserved here come from `other`
 };
 
+// engine/parallel/context.h says what these are. Only those of one kind are reserved, or none.
+template <class T> struct ContextReserved {
+    Reserved<T> keys, values, staging, dkeys, dvalues, part_v;
+    Reserved<T> slices, part, part_dk, part_dv;
+    Reserved<float> sum, part_lse, dslices;
+
+    std::optional<ContextBuffers<T>> bind(const Arena& arena) const;
+};
+
 // Of one block: what its policy does not keep, and temporaries.
 template <class T> struct BlockLayout {
     BlockReserved<T> forward, backward;
@@ -52,11 +62,10 @@ template <class T> struct BlockLayout {
     Reserved<T> dact, dnorm, datt, dqkv;
     Reserved<std::byte> attention_scratch, norm_scratch;
     // Between ranks, for forward and for backward: with sequence parallelism the rows of all ranks, with context parallelism
-    // the keys and values of all.
+    // what its kind wants.
     struct Meeting {
-        Reserved<T> whole_a, whole_b;        // [tokens, hidden]
-        Reserved<T> keys, values, staging;   // [rows * seq_len, kv_size]
-        Reserved<T> dkeys, dvalues, part_v;  // backward only
+        Reserved<T> whole_a, whole_b;  // [tokens, hidden]
+        ContextReserved<T> context;
     } meet_forward, meet_ffn_forward, meet_backward, meet_ffn_backward;
 };
 

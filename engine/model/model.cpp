@@ -307,11 +307,7 @@ private:
     Meeting<T> bind(const typename BlockLayout<T>::Meeting& m) const {
         Meeting<T> out;
         if (m.whole_a.index >= 0) out.whole_a = arena_.view(m.whole_a), out.whole_b = arena_.view(m.whole_b);
-        if (m.keys.index < 0) return out;
-        const View<T> keys = arena_.view(m.keys);
-        const auto or_keys = [&](const Reserved<T>& r) { return r.index >= 0 ? arena_.view(r) : keys; };  // forward uses none of these
-        out.context = ContextBuffers<T>{.keys = keys, .values = arena_.view(m.values), .staging = arena_.view(m.staging),
-                                        .dkeys = or_keys(m.dkeys), .dvalues = or_keys(m.dvalues), .part_v = or_keys(m.part_v)};
+        out.context = m.context.bind(arena_);
         return out;
     }
     // Parameters whose names begin with `prefix`; they lie side by side in the table.

@@ -1,38 +1,17 @@
 #include "engine/parallel/context.h"
 
-#include <algorithm>
-#include <cstring>
-
+#include "engine/parallel/context_kinds.h"
 #include "kernels/attention.h"
 #include "kernels/convert.h"
 
 namespace keel {
 namespace {
 
-template <class T> void copy_rows(Stream& s, View<T> to, View<const T> from) {
-    constexpr std::int64_t tile = 64;
-    s.parallel(ceil_div(from.dim(0), tile), [&](std::int64_t t, int) {
-        for (std::int64_t i = t * tile; i < std::min(from.dim(0), (t + 1) * tile); ++i)
-            std::memcpy(to.row(i), from.row(i), static_cast<std::size_t>(from.dim(1)) * sizeof(T));
-    });
-}
-
-template <class T> void clear_rows(Stream& s, View<T> x) {
-    s.parallel(x.dim(0), [&](std::int64_t i, int) { std::memset(x.row(i), 0, static_cast<std::size_t>(x.dim(1)) * sizeof(T)); });
-}
-
-// The pieces of a micro-batch in which local tokens and tokens of whole rows are both contiguous: range `half` of row `row`
-// of `rank`.
-struct Piece {
-    std::int64_t local, whole, begin, size;  // first local token; first token of all whole rows; the same within its row
-};
-Piece piece(const ContextParallel& cp, std::int64_t rank, std::int64_t row, int half) {
-    const TokenRange r = cp.slices.range(rank, half);
-    return {row * cp.slices.local_len() + half * cp.slices.chunk_len(), row * cp.slices.seq_len + r.begin, r.begin, r.size()};
-}
+using namespace context;
 
 // This rank's rows at their places in `whole`, those of the others filled in.
-template <class T> void gather(Stream& s, const ContextParallel& cp, View<T> whole, View<T> ranks, View<const T> local) {
+template <class T>
+void gather(Stream& s, const ContextParallel& cp, View<T> whole, View<T> ranks, View<const T> local) {
     const std::int64_t n = local.dim(0);
     copy_rows<T>(s, ranks.rows(cp.group.rank() * n, n), local);
     cp.group.all_gather(s, ranks, View<const T>(ranks.rows(cp.group.rank() * n, n)));
@@ -45,7 +24,8 @@ template <class T> void gather(Stream& s, const ContextParallel& cp, View<T> who
 }
 
 // The conjugate: sums over the ranks, of which each keeps its own rows.
-template <class T> void scatter(Stream& s, const ContextParallel& cp, View<T> local, View<T> ranks, View<const T> whole) {
+template <class T>
+void scatter(Stream& s, const ContextParallel& cp, View<T> local, View<T> ranks, View<const T> whole) {
     const std::int64_t n = local.dim(0);
     for (std::int64_t rank = 0; rank < cp.group.size(); ++rank)
         for (std::int64_t row = 0; row < cp.rows; ++row)
@@ -58,14 +38,8 @@ template <class T> void scatter(Stream& s, const ContextParallel& cp, View<T> lo
     copy_rows<T>(s, local, own);
 }
 
-View<float> lse_of(View<const float> lse, std::int64_t heads, std::int64_t first, std::int64_t n) {
-    return View<float>(const_cast<float*>(lse.data()) + heads * first, {heads, n});
-}
-
-}  // namespace
-
 template <class T>
-void context_forward(Stream& s, const ContextParallel& cp, const ContextBuffers<T>& b, const ContextForward<T>& a) {
+void gather_forward(Stream& s, const ContextParallel& cp, const GatherBuffers<T>& b, const ContextForward<T>& a) {
     const std::int64_t heads = a.q.dim(1) / a.head_dim, n = a.q.dim(0) * cp.group.size();
     const View<T> keys = b.keys.rows(0, n), values = b.values.rows(0, n);
     gather<T>(s, cp, keys, b.staging.rows(0, n), a.k);
@@ -74,15 +48,20 @@ void context_forward(Stream& s, const ContextParallel& cp, const ContextBuffers<
         for (int half = 0; half < cp.slices.halves(); ++half) {
             const Piece p = piece(cp, cp.group.rank(), row, half);
             const std::int64_t first = row * cp.slices.seq_len, seen = p.begin + p.size;
-            attention_forward<T>(s, {.y = a.y.rows(p.local, p.size), .lse = lse_of(a.lse, heads, p.local, p.size),
-                                     .q = a.q.rows(p.local, p.size), .k = keys.rows(first, seen),
-                                     .v = values.rows(first, seen), .lo = a.lo.rows(p.local, p.size),
-                                     .head_dim = a.head_dim, .query_offset = p.begin, .scale = a.scale});
+            attention_forward<T>(s, {.y = a.y.rows(p.local, p.size),
+                                     .lse = lse_of(a.lse, heads, p.local, p.size),
+                                     .q = a.q.rows(p.local, p.size),
+                                     .k = keys.rows(first, seen),
+                                     .v = values.rows(first, seen),
+                                     .lo = a.lo.rows(p.local, p.size),
+                                     .head_dim = a.head_dim,
+                                     .query_offset = p.begin,
+                                     .scale = a.scale});
         }
 }
 
 template <class T>
-void context_backward(Stream& s, const ContextParallel& cp, const ContextBuffers<T>& b, const ContextBackward<T>& a) {
+void gather_backward(Stream& s, const ContextParallel& cp, const GatherBuffers<T>& b, const ContextBackward<T>& a) {
     const std::int64_t heads = a.q.dim(1) / a.head_dim, n = a.q.dim(0) * cp.group.size(), seq_len = cp.slices.seq_len;
     const View<T> keys = b.keys.rows(0, n), values = b.values.rows(0, n), dkeys = b.dkeys.rows(0, n),
                   dvalues = b.dvalues.rows(0, n);
@@ -91,22 +70,33 @@ void context_backward(Stream& s, const ContextParallel& cp, const ContextBuffers
     for (std::int64_t row = 0; row < cp.rows; ++row) {
         const std::int64_t first = row * seq_len;
         std::int64_t written = 0;  // keys of this row that have a gradient already
-        for (int half = cp.slices.halves() - 1; half >= 0; --half) {  // the later range sees more: it writes, the earlier adds
+        // The later range sees more: it writes, the earlier adds.
+        for (int half = cp.slices.halves() - 1; half >= 0; --half) {
             const Piece p = piece(cp, cp.group.rank(), row, half);
             const std::int64_t seen = p.begin + p.size;
             const View<T> dk = written ? b.staging.rows(0, seen) : dkeys.rows(first, seen),
                           dv = written ? b.part_v.rows(0, seen) : dvalues.rows(first, seen);
-            attention_backward<T>(s, {.dq = a.dq.rows(p.local, p.size), .dk = dk, .dv = dv, .scratch = a.scratch,
-                                      .dy = a.dy.rows(p.local, p.size), .y = a.y.rows(p.local, p.size),
-                                      .lse = lse_of(a.lse, heads, p.local, p.size), .q = a.q.rows(p.local, p.size),
-                                      .k = keys.rows(first, seen), .v = values.rows(first, seen),
-                                      .lo = a.lo.rows(p.local, p.size), .head_dim = a.head_dim,
-                                      .query_offset = p.begin, .scale = a.scale});
+            attention_backward<T>(s, {.dq = a.dq.rows(p.local, p.size),
+                                      .dk = dk,
+                                      .dv = dv,
+                                      .scratch = a.scratch,
+                                      .dy = a.dy.rows(p.local, p.size),
+                                      .y = a.y.rows(p.local, p.size),
+                                      .lse = lse_of(a.lse, heads, p.local, p.size),
+                                      .q = a.q.rows(p.local, p.size),
+                                      .k = keys.rows(first, seen),
+                                      .v = values.rows(first, seen),
+                                      .lo = a.lo.rows(p.local, p.size),
+                                      .head_dim = a.head_dim,
+                                      .query_offset = p.begin,
+                                      .scale = a.scale});
             if (!written) {
                 clear_rows(s, dkeys.rows(first + seen, seq_len - seen));
                 clear_rows(s, dvalues.rows(first + seen, seq_len - seen));
             } else {
-                const auto flat = [&](View<T> x, std::int64_t at) { return x.rows(at, seen).reshape({seen * x.dim(1)}); };
+                const auto flat = [&](View<T> x, std::int64_t at) {
+                    return x.rows(at, seen).reshape({seen * x.dim(1)});
+                };
                 add<T>(s, {.y = flat(dkeys, first), .a = flat(dkeys, first), .b = flat(b.staging, 0)});
                 add<T>(s, {.y = flat(dvalues, first), .a = flat(dvalues, first), .b = flat(b.part_v, 0)});
             }
@@ -117,9 +107,32 @@ void context_backward(Stream& s, const ContextParallel& cp, const ContextBuffers
     scatter<T>(s, cp, a.dv, b.staging.rows(0, n), dvalues);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                                           \
-    template void context_forward<T>(Stream&, const ContextParallel&, const ContextBuffers<T>&, const ContextForward<T>&); \
-    template void context_backward<T>(Stream&, const ContextParallel&, const ContextBuffers<T>&, const ContextBackward<T>&);
+}  // namespace
+
+using context::ring_backward, context::ring_forward;
+
+template <class T>
+void context_forward(Stream& s, const ContextParallel& cp, const ContextBuffers<T>& buffers,
+                     const ContextForward<T>& args) {
+    if (const auto* lent = std::get_if<RingBuffers<T>>(&buffers))
+        ring_forward(s, cp, *lent, args);
+    else
+        gather_forward(s, cp, std::get<GatherBuffers<T>>(buffers), args);
+}
+template <class T>
+void context_backward(Stream& s, const ContextParallel& cp, const ContextBuffers<T>& buffers,
+                      const ContextBackward<T>& args) {
+    if (const auto* lent = std::get_if<RingBuffers<T>>(&buffers))
+        ring_backward(s, cp, *lent, args);
+    else
+        gather_backward(s, cp, std::get<GatherBuffers<T>>(buffers), args);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                      \
+    template void context_forward<T>(Stream&, const ContextParallel&, const ContextBuffers<T>&,  \
+                                     const ContextForward<T>&);                                  \
+    template void context_backward<T>(Stream&, const ContextParallel&, const ContextBuffers<T>&, \
+                                      const ContextBackward<T>&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(bf16)
 #undef KEEL_INSTANTIATE

@@ -118,7 +118,7 @@ Shard shard_of(const Config& c, const RankPlace& at) {
                                     .chunks = static_cast<int>(p.chunks), .first = static_cast<int>(p.first_layers),
                                     .last = static_cast<int>(p.last_layers), .count_embedding = p.count_embedding,
                                     .count_head = p.count_head, .layout = p.layers});
-    Shard shard{.tp = p.tp, .tp_rank = at.tp, .sequence = p.sequence && p.tp > 1, .cp = p.cp, .cp_rank = at.cp,
+    Shard shard{.tp = p.tp, .tp_rank = at.tp, .sequence = p.sequence && p.tp > 1, .cp = p.cp, .cp_rank = at.cp, .ring = p.context == "ring",
                 .replicas = replicas(p) * p.cp, .replica = at.dp * p.cp + at.cp, .stages = p.pp, .stage = at.pp,
                 .vocab = vocab_range(c.model.vocab, p.vocab_multiple, p.tp, at.tp), .chunks = {}};
     for (std::int64_t chunk = 0; chunk < p.chunks; ++chunk)

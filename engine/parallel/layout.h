@@ -42,6 +42,7 @@ struct Shard {
     std::int64_t tp = 1, tp_rank = 0;
     bool sequence = false;                   // only with tp > 1
     std::int64_t cp = 1, cp_rank = 0;
+    bool ring = false;                       // keys travel around the cp ranks; else they are gathered
     std::int64_t replicas = 1, replica = 0;  // of the same parameters: the dp x cp ranks that share their optimizer state
     std::int64_t stages = 1, stage = 0;
     VocabRange vocab{0, 0};

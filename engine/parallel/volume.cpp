@@ -52,8 +52,13 @@ std::map<std::string, Traffic> step_traffic(const Config& c, const RankPlace& pl
     }
     if (shard.cp > 1) {
         const std::int64_t keys = use.tokens * dims.kv_size() * e;
-        out["cp"].all_gather = micro_batches * blocks * (4 + 2 * again_attention) * of_shard(shard.cp, keys);
-        out["cp"].reduce_scatter = micro_batches * blocks * 2 * of_shard(shard.cp, keys);
+        const std::int64_t passes = (4 + 2 * again_attention) * of_shard(shard.cp, keys);
+        if (shard.ring) {  // sums of gradients travel as float
+            out["cp"].send = micro_batches * blocks * (passes + 2 * of_shard(shard.cp, keys / e * 4));
+        } else {
+            out["cp"].all_gather = micro_batches * blocks * passes;
+            out["cp"].reduce_scatter = micro_batches * blocks * 2 * of_shard(shard.cp, keys);
+        }
     }
     if (shard.stages > 1) {
         const PipelineShape shape = pipeline_shape(c.parallel, micro_batches);

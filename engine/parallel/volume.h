@@ -16,7 +16,7 @@
 namespace keel {
 
 // By the name of the group ("tp", "cp", "pp", "dp_cp", "embd"), of the rank at `place` in a step of config.train.global_batch
-// samples, gradient norm and update included. Context parallelism by gathered keys. Groups of one rank are left out.
+// samples, gradient norm and update included. Groups of one rank are left out.
 std::map<std::string, Traffic> step_traffic(const Config& config, const RankPlace& place);
 
 }  // namespace keel

@@ -74,6 +74,7 @@ TEST(Volume, IsTheFormulaOnEveryRank) {
         with([](Config& c) { c.parallel.tp = 2, c.parallel.sequence = false; });
         with([](Config& c) { c.parallel.tp = 2, c.memory.head_chunk = 7; });
         with([](Config& c) { c.parallel.cp = 2; });
+        with([](Config& c) { c.parallel.cp = 4, c.parallel.context = "ring"; });
         with([](Config& c) { c.parallel.dp = 2, c.parallel.bucket = 3000; });
         with([](Config& c) { c.parallel.pp = 2, c.parallel.chunks = 2, c.model.tied = true; });
         with([](Config& c) { c.parallel.tp = 2, c.parallel.pp = 2, c.parallel.dp = 2, c.model.tied = true; });

@@ -1,5 +1,5 @@
-// Attention over a row's keys part by part, and the parts put together, against the double reference of the whole; parts that
-// some or all queries do not see; and the merge alone.
+// Attention over a row's keys part by part, and the parts put together, against the double reference of the whole;
+// parts that some or all queries do not see; and the merge alone.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,7 +45,8 @@ Result<T> run_in_parts(Stream& stream, const Problem& p, const std::vector<std::
     for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
         Part<T>& part = parts.emplace_back(Part<T>{cuts[c], cuts[c + 1], Outputs<T>(p)});
         AttentionForward<T> args = in.forward(part.out);
-        args.k = args.k.rows(part.begin, part.end - part.begin), args.v = args.v.rows(part.begin, part.end - part.begin);
+        args.k = args.k.rows(part.begin, part.end - part.begin),
+        args.v = args.v.rows(part.begin, part.end - part.begin);
         args.key_begin = part.begin;
         attention_forward<T>(stream, args);
         for (std::int64_t i = 0; i < p.tokens; ++i)
@@ -53,7 +54,8 @@ Result<T> run_in_parts(Stream& stream, const Problem& p, const std::vector<std::
                 EXPECT_EQ(static_cast<float>(args.y.row(i)[d]), 0.0f) << p.text() << ", query " << i;
                 EXPECT_EQ(args.lse.row(d / p.head_dim)[i], minus_infinity) << p.text() << ", query " << i;
             }
-        attention_merge<T>(stream, {.sum = sums, .lse = lse, .part = args.y, .part_lse = args.lse, .accumulate = c > 0});
+        attention_merge<T>(stream,
+                           {.sum = sums, .lse = lse, .part = args.y, .part_lse = args.lse, .accumulate = c > 0});
     }
     round_sum<T>(stream, {.y = whole.out.y_view(), .sum = sums});
     std::fill(sum.begin(), sum.end(), 0.0f);
@@ -75,10 +77,12 @@ Result<T> run_in_parts(Stream& stream, const Problem& p, const std::vector<std::
 
 // heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask
 const Problem problems[] = {
-    {1, 1, 16, 1, 9, 0, Mask::causal},       {2, 1, 32, 37, 0, 0, Mask::causal},     {3, 3, 64, 129, 0, 0, Mask::causal},
-    {4, 2, 80, 65, 0, 3, Mask::documents},   {8, 1, 96, 33, 0, 0, Mask::window},     {6, 2, 48, 50, 131, 0, Mask::window},
-    {1, 1, 256, 47, 0, 0, Mask::documents},  {2, 2, 128, 97, 0, 0, Mask::singles},   {4, 4, 16, 257, 0, 0, Mask::documents},
-    {7, 7, 24, 31, 5, 2, Mask::causal},      {5, 1, 20, 140, 0, 70, Mask::documents}, {2, 2, 100, 200, 60, 9, Mask::wild},
+    {1, 1, 16, 1, 9, 0, Mask::causal},       {2, 1, 32, 37, 0, 0, Mask::causal},
+    {3, 3, 64, 129, 0, 0, Mask::causal},     {4, 2, 80, 65, 0, 3, Mask::documents},
+    {8, 1, 96, 33, 0, 0, Mask::window},      {6, 2, 48, 50, 131, 0, Mask::window},
+    {1, 1, 256, 47, 0, 0, Mask::documents},  {2, 2, 128, 97, 0, 0, Mask::singles},
+    {4, 4, 16, 257, 0, 0, Mask::documents},  {7, 7, 24, 31, 5, 2, Mask::causal},
+    {5, 1, 20, 140, 0, 70, Mask::documents}, {2, 2, 100, 200, 60, 9, Mask::wild},
 };
 
 template <class T>
@@ -139,7 +143,8 @@ void check_unseen_part(std::int64_t begin, std::int64_t end) {
     Tensors<T> in(p);
     Outputs<T> out(p);
     AttentionForward<T> forward = in.forward(out);
-    forward.k = forward.k.rows(begin, end - begin), forward.v = forward.v.rows(begin, end - begin), forward.key_begin = begin;
+    forward.k = forward.k.rows(begin, end - begin), forward.v = forward.v.rows(begin, end - begin),
+    forward.key_begin = begin;
     attention_forward<T>(stream, forward);
     nothing(forward.y);
     for (const float lse : out.lse) ASSERT_EQ(lse, minus_infinity);
@@ -157,12 +162,13 @@ TEST(AttentionParts, KeysThatNobodySeesLeaveZerosEverywhere) {
     }
 }
 
-// The golden's keys cut in two, attended to in float and put together. Its bound is that of Attention.AgreesWithTheGolden, and
-// a few more roundings of the merge.
+// The golden's keys cut in two, attended to in float and put together. Its bound is that of
+// Attention.AgreesWithTheGolden, and a few more roundings of the merge.
 TEST(AttentionParts, TwoPartsAgreeWithTheGolden) {
     const Golden golden("ops/attention");
     const auto size = [&](std::size_t i) { return static_cast<std::int64_t>(golden["sizes"][i]); };
-    const std::int64_t tokens = size(0), kv_tokens = size(1), heads = size(2), width = heads * size(4), kv_width = size(3) * size(4);
+    const std::int64_t tokens = size(0), kv_tokens = size(1), heads = size(2), width = heads * size(4),
+                       kv_width = size(3) * size(4);
     const auto tensor = [&](const char* name) {
         std::vector<float> values;
         for (const double x : golden[name]) values.push_back(static_cast<float>(x));
@@ -192,20 +198,24 @@ TEST(AttentionParts, TwoPartsAgreeWithTheGolden) {
                                             .part_lse = View<float>(part_lse.data(), {heads, tokens}),
                                             .accumulate = second});
         }
-        for (std::size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], golden["y"][i], 12 * 80 * 0x1p-24) << "cut " << cut;
-        for (std::size_t i = 0; i < lse.size(); ++i) EXPECT_NEAR(lse[i], golden["lse"][i], 12 * 80 * 0x1p-24) << "cut " << cut;
+        for (std::size_t i = 0; i < y.size(); ++i)
+            EXPECT_NEAR(y[i], golden["y"][i], 12 * 80 * 0x1p-24) << "cut " << cut;
+        for (std::size_t i = 0; i < lse.size(); ++i)
+            EXPECT_NEAR(lse[i], golden["lse"][i], 12 * 80 * 0x1p-24) << "cut " << cut;
     }
 }
 
-// One head of one element: sum and part as given. Weights err by 6 u and what the difference of two lse errs by, u |l1 - l2|;
-// both are below 2^-18 here.
+// One head of one element: sum and part as given. Weights err by 6 u and what the difference of two lse errs by, u |l1
+// - l2|; both are below 2^-18 here.
 struct Merged {
     float sum, lse;
 };
 Merged merge(float sum, float lse, float part, float part_lse) {
     Stream stream(1);
-    attention_merge<float>(stream, {.sum = View<float>(&sum, {1, 1}), .lse = View<float>(&lse, {1, 1}),
-                                    .part = View<float>(&part, {1, 1}), .part_lse = View<float>(&part_lse, {1, 1})});
+    attention_merge<float>(stream, {.sum = View<float>(&sum, {1, 1}),
+                                    .lse = View<float>(&lse, {1, 1}),
+                                    .part = View<float>(&part, {1, 1}),
+                                    .part_lse = View<float>(&part_lse, {1, 1})});
     return {sum, lse};
 }
 
@@ -241,7 +251,8 @@ TEST(AttentionMerge, ShapesThatDisagreeAreRefusedWithTheNumbers) {
         attention_merge<float>(stream, {.sum = m, .lse = View<float>(x.data(), {3, 4}), .part = m, .part_lse = m});
         FAIL();
     } catch (const Error& e) {
-        EXPECT_STREQ(e.what(), "attention_merge: sum is [4, 8], but must be a matrix [tokens, heads * head_dim], with heads 3");
+        EXPECT_STREQ(e.what(),
+                     "attention_merge: sum is [4, 8], but must be a matrix [tokens, heads * head_dim], with heads 3");
     }
 }
 

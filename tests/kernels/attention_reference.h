@@ -9,10 +9,10 @@
 //   dq, dk     sum err(ds)|k or q| + (terms + 2) u sum|ds||k or q|;   dv likewise from P and dy.
 // In bf16, P and ds may be rounded to 8 bits before they are multiplied (r = 2^-8, relative), and results are (r
 // again).
-// Keys in n parts. With |lse| of any part at most L = max |s| + log(keys): a merge passes the errors of lse on, at most the
-// larger of them, and adds (8 + 2 L) u for its exponentials, logarithm and last rounding; so err(lse) grows by m = n (8 + 2 L) u.
-// Each of n merges has weights with a relative error of 2 err(lse) + (2 L + 8) u. Every part of y, dq, dk and dv is rounded once
-// more (r, or u in float) and added once more (n u).
+// Keys in n parts. With |lse| of any part at most L = max |s| + log(keys): a merge passes the errors of lse on, at most
+// the larger of them, and adds (8 + 2 L) u for its exponentials, logarithm and last rounding; so err(lse) grows by m =
+// n (8 + 2 L) u. Each of n merges has weights with a relative error of 2 err(lse) + (2 L + 8) u. Every part of y, dq,
+// dk and dv is rounded once more (r, or u in float) and added once more (n u).
 #pragma once
 
 #include <gtest/gtest.h>

@@ -229,7 +229,8 @@ TEST(Attention, AMaskBeyondTheQueryIsRefusedWithItsPlace) {
 }
 
 TEST(Attention, ShapesThatDisagreeAreRefusedWithTheNumbers) {
-    EXPECT_EQ(message([](auto& a, auto&) { a.key_begin = -1; }), "attention_forward: key_begin is -1; it cannot be negative");
+    EXPECT_EQ(message([](auto& a, auto&) { a.key_begin = -1; }),
+              "attention_forward: key_begin is -1; it cannot be negative");
     EXPECT_EQ(message([](auto& a, auto&) { a.head_dim = 24; }),
               "attention_forward: rows of q and k hold 64 and 32 elements; both must be heads times head_dim 24");
     EXPECT_EQ(message([](auto& a, auto&) { a.v = a.v.columns(0, 16); }),
