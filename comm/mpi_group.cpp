@@ -100,13 +100,15 @@ void MpiGroup::exchange(MPI_Comm comm, int tag, const Call* call) {
                 check_mpi(MPI_Isend(p.send + at, n, MPI_BYTE, r, tag, comm, &requests_[2 * i + 1]), "MPI_Isend");
         }
         if (shared_->wait(requests_)) continue;
-        std::vector<int> absent;
-        for (std::size_t i = 0; i < parcels_.size(); ++i)
-            if (requests_[2 * i] != MPI_REQUEST_NULL) {
-                absent.push_back(members()[i]);
-                MPI_Cancel(&requests_[2 * i]);
-            }
-        fail_waiting(describe(*call), absent);
+        std::vector<int> absent, idle;  // idle: came, and stopped before it took what it needs
+        for (std::size_t i = 0; i < parcels_.size(); ++i) {
+            if (requests_[2 * i + 1] != MPI_REQUEST_NULL) idle.push_back(members()[i]);
+            if (requests_[2 * i] == MPI_REQUEST_NULL) continue;
+            absent.push_back(members()[i]);
+            MPI_Cancel(&requests_[2 * i]);
+        }
+        const std::string what = describe(*call);
+        fail_waiting(absent.empty() ? concat(what, ", to ", rank_list(idle)) : what, absent);
     }
 }
 
