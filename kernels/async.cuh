@@ -1,8 +1,8 @@
-// kernels/async.cuh: copies from global to shared memory that a thread starts and waits for later (cp.async, sm_80), and
-// barriers for part of a block.
+// kernels/async.cuh: copies from global to shared memory that a thread starts and waits for later (cp.async, sm_80),
+// and barriers for part of a block.
 //
-// The pattern: start copies, cp_async_commit() closes a group, cp_async_wait<n>() waits until at most the last n groups are
-// in flight. It makes this thread's own copies visible to itself; the others see them after a barrier.
+// The pattern: start copies, cp_async_commit() closes a group, cp_async_wait<n>() waits until at most the last n groups
+// are in flight. It makes this thread's own copies visible to itself; the others see them after a barrier.
 #pragma once
 
 #include "kernels/device.cuh"
@@ -16,8 +16,10 @@ namespace keel::KEEL_DEVICE {
 // still be a pointer into some allocation). Bypasses the first-level cache.
 KEEL_INLINE void cp_async_16(void* shared, const void* global, bool valid = true KEEL_SITE) {
 #if defined(__CUDACC__)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::
-                     "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(global), "r"(valid ? 16 : 0) : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+        "l"(global), "r"(valid ? 16 : 0)
+        : "memory");
 #else
     ::sim::copy_async(shared, global, 16, valid ? 0 : 16, site);
 #endif
@@ -25,8 +27,10 @@ KEEL_INLINE void cp_async_16(void* shared, const void* global, bool valid = true
 // 4 bytes, through the first-level cache.
 KEEL_INLINE void cp_async_4(void* shared, const void* global, bool valid = true KEEL_SITE) {
 #if defined(__CUDACC__)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::
-                     "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(global), "r"(valid ? 4 : 0) : "memory");
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+        "l"(global), "r"(valid ? 4 : 0)
+        : "memory");
 #else
     ::sim::copy_async(shared, global, 4, valid ? 0 : 4, site);
 #endif
@@ -38,7 +42,8 @@ KEEL_INLINE void cp_async_commit() {
     ::sim::commit_copies();
 #endif
 }
-template <int groups_left> KEEL_INLINE void cp_async_wait() {
+template <int groups_left>
+KEEL_INLINE void cp_async_wait() {
 #if defined(__CUDACC__)
     asm volatile("cp.async.wait_group %0;" ::"n"(groups_left) : "memory");
 #else

@@ -1,5 +1,5 @@
-// kernels/cublaslt.cuh: cublasLt's functions, found at run time under nvcc: the library is half a gigabyte, and a keel without it
-// must start and train on the CPU. Under cudasim they are the model's own.
+// kernels/cublaslt.cuh: cublasLt's functions, found at run time under nvcc: the library is half a gigabyte, and a keel
+// without it must start and train on the CPU. Under cudasim they are the model's own.
 #pragma once
 
 #include <cublasLt.h>
@@ -12,12 +12,13 @@
 
 namespace keel::KEEL_DEVICE {
 
-#define KEEL_CUBLASLT_FUNCTIONS(F)                                                                                        \
-    F(cublasLtCreate) F(cublasLtDestroy) F(cublasLtGetVersion) F(cublasLtGetStatusString)                                \
-    F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute)                           \
-    F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy) F(cublasLtMatrixLayoutSetAttribute)                     \
-    F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute)         \
-    F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmul)
+#define KEEL_CUBLASLT_FUNCTIONS(F)                                                                               \
+    F(cublasLtCreate)                                                                                            \
+    F(cublasLtDestroy) F(cublasLtGetVersion) F(cublasLtGetStatusString) F(cublasLtMatmulDescCreate)              \
+        F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute) F(cublasLtMatrixLayoutCreate)             \
+            F(cublasLtMatrixLayoutDestroy) F(cublasLtMatrixLayoutSetAttribute) F(cublasLtMatmulPreferenceCreate) \
+                F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute)                       \
+                    F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmul)
 
 // cublaslt().cublasLtMatmul(...): each member is the function of its name.
 struct CublasLt {
@@ -33,9 +34,10 @@ inline const CublasLt& cublaslt() {
         // The major version is that of the headers: structures passed by pointer must agree.
         const std::string library = concat("libcublasLt.so.", CUBLAS_VER_MAJOR);
         void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (!handle) fail("cuda: ", dlerror(), "; install cuBLAS ", CUBLAS_VER_MAJOR, " or add its folder to LD_LIBRARY_PATH");
-#define KEEL_FIND(name)                                                    \
-    t.name = reinterpret_cast<decltype(t.name)>(dlsym(handle, #name));     \
+        if (!handle)
+            fail("cuda: ", dlerror(), "; install cuBLAS ", CUBLAS_VER_MAJOR, " or add its folder to LD_LIBRARY_PATH");
+#define KEEL_FIND(name)                                                \
+    t.name = reinterpret_cast<decltype(t.name)>(dlsym(handle, #name)); \
     if (!t.name) fail("cuda: ", library, " has no function " #name);
 #else
 #define KEEL_FIND(name) t.name = &::name;
@@ -48,7 +50,8 @@ inline const CublasLt& cublaslt() {
 }
 
 inline void check(cublasStatus_t status, std::source_location where = std::source_location::current()) {
-    if (status != CUBLAS_STATUS_SUCCESS) fail(Located(concat("cublasLt: ", cublaslt().cublasLtGetStatusString(status)), where));
+    if (status != CUBLAS_STATUS_SUCCESS)
+        fail(Located(concat("cublasLt: ", cublaslt().cublasLtGetStatusString(status)), where));
 }
 
 }  // namespace keel::KEEL_DEVICE

@@ -1,9 +1,10 @@
-// kernels/cuda_ops.h: how an op reaches its CUDA body. op.cpp checks, then says `if (run_on_device(stream, args)) return;`.
+// kernels/cuda_ops.h: how an op reaches its CUDA body. op.cpp checks, then says `if (run_on_device(stream, args))
+// return;`.
 //
-// A CUDA body is a specialisation of `run` for the op's struct of arguments, in op.cu, in namespace keel::KEEL_DEVICE. The
-// file is compiled by nvcc into on_cuda and by the host compiler into on_cudasim (docs/cudasim.md); the stream's device says
-// which one runs. An op that never calls run_on_device cannot run on a device by accident: its CPU body asks the stream for
-// a crew, and such a stream has none.
+// A CUDA body is a specialisation of `run` for the op's struct of arguments, in op.cu, in namespace keel::KEEL_DEVICE.
+// The file is compiled by nvcc into on_cuda and by the host compiler into on_cudasim (docs/cudasim.md); the stream's
+// device says which one runs. An op that never calls run_on_device cannot run on a device by accident: its CPU body
+// asks the stream for a crew, and such a stream has none.
 #pragma once
 
 #include "kernels/base/error.h"
@@ -12,16 +13,20 @@
 namespace keel {
 
 namespace on_cuda {
-template <class Args> void run(Stream& stream, const Args& args);
+template <class Args>
+void run(Stream& stream, const Args& args);
 }
 namespace on_cudasim {
-template <class Args> void run(Stream& stream, const Args& args);
+template <class Args>
+void run(Stream& stream, const Args& args);
 }
 
 // True if the op was queued on the stream's device; false if the stream is the CPU's.
-template <class Args> bool run_on_device(Stream& stream, [[maybe_unused]] const Args& args) {
+template <class Args>
+bool run_on_device(Stream& stream, [[maybe_unused]] const Args& args) {
     switch (stream.device()) {
-        case Device::cpu: return false;
+        case Device::cpu:
+            return false;
         case Device::cuda:
 #if KEEL_CUDA
             on_cuda::run(stream, args);

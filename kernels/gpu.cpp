@@ -15,7 +15,8 @@ std::unique_ptr<Gpu> open_gpu(int index);
 
 std::optional<std::string> why_no_gpu(Device device) {
     switch (device) {
-        case Device::cpu: return "the CPU is no GPU";
+        case Device::cpu:
+            return "the CPU is no GPU";
         case Device::cuda:
 #if KEEL_CUDA
             return on_cuda::why_no_gpu();

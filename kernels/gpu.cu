@@ -32,8 +32,8 @@ public:
         int runtime = 0;
         check(cudaGetDeviceProperties(&properties, index_));
         check(cudaRuntimeGetVersion(&runtime));
-        return concat(properties.name, ", sm_", properties.major, properties.minor, ", ", properties.totalGlobalMem >> 30,
-                      " GiB, CUDA ", runtime / 1000, ".", runtime % 1000 / 10);
+        return concat(properties.name, ", sm_", properties.major, properties.minor, ", ",
+                      properties.totalGlobalMem >> 30, " GiB, CUDA ", runtime / 1000, ".", runtime % 1000 / 10);
     }
     std::unique_ptr<Stream> make_stream() override {
         cudaStream_t stream = nullptr;

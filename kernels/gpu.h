@@ -1,6 +1,8 @@
-// kernels/gpu.h: memory and streams of a GPU, real (cuda) or simulated (cudasim), for code that includes no CUDA header.
+// kernels/gpu.h: memory and streams of a GPU, real (cuda) or simulated (cudasim), for code that includes no CUDA
+// header.
 //
-// Errors  every call throws Error with CUDA's own name for what went wrong. Calls on one Gpu come from one thread at a time.
+// Errors  every call throws Error with CUDA's own name for what went wrong. Calls on one Gpu come from one thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +20,8 @@ public:
     virtual ~Gpu() = default;
 
     virtual Device device() const = 0;
-    virtual std::string describe() const = 0;  // "NVIDIA H200, sm_90, 140 GB, CUDA 13.0"
-    virtual std::unique_ptr<Stream> make_stream() = 0;  // for as long as the Gpu lives
+    virtual std::string describe() const = 0;             // "NVIDIA H200, sm_90, 140 GB, CUDA 13.0"
+    virtual std::unique_ptr<Stream> make_stream() = 0;    // for as long as the Gpu lives
     virtual std::byte* allocate(std::int64_t bytes) = 0;  // 256-byte aligned
     virtual void release(std::byte* data) = 0;
     // Memory of the host that copies can read and write while the program goes on.

@@ -5,8 +5,8 @@
 //   a[1] row group + 8, columns 2 pair, +1      a[3] row group + 8, columns 2 pair + 8, +9
 //   b[0] column group, rows 2 pair, +1          b[1] column group, rows 2 pair + 8, +9
 //   d[0], d[1] row group, columns 2 pair, +1    d[2], d[3] row group + 8, the same columns
-// A register holds two bf16, the one with the lower index in the lower half. tests/sim holds the model to these maps; the
-// conformance program (tests/sim/conformance.cu) holds a GPU to the same.
+// A register holds two bf16, the one with the lower index in the lower half. tests/sim holds the model to these maps;
+// the conformance program (tests/sim/conformance.cu) holds a GPU to the same.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,15 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
 }
 #endif
 
-// Four 8 x 8 matrices of 16-bit elements. Lanes 8 i … 8 i + 7 bring the addresses of the rows of matrix i (16 bytes each,
-// 16-byte aligned, in shared memory); r[i] is row lane / 4, columns 2 (lane % 4), +1 of matrix i. All 32 lanes take part.
+// Four 8 x 8 matrices of 16-bit elements. Lanes 8 i … 8 i + 7 bring the addresses of the rows of matrix i (16 bytes
+// each, 16-byte aligned, in shared memory); r[i] is row lane / 4, columns 2 (lane % 4), +1 of matrix i. All 32 lanes
+// take part.
 KEEL_INLINE void ldmatrix_x4(std::uint32_t (&r)[4], const void* row KEEL_SITE) {
 #if defined(__CUDACC__)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
 #else
     ::sim::ldmatrix<4, false>(r, row, site);
 #endif
@@ -57,7 +60,9 @@ KEEL_INLINE void ldmatrix_x4(std::uint32_t (&r)[4], const void* row KEEL_SITE) {
 KEEL_INLINE void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* row KEEL_SITE) {
 #if defined(__CUDACC__)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
 #else
     ::sim::ldmatrix<4, true>(r, row, site);
 #endif
@@ -66,7 +71,9 @@ KEEL_INLINE void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* row KEEL_S
 KEEL_INLINE void ldmatrix_x2(std::uint32_t (&r)[2], const void* row KEEL_SITE) {
 #if defined(__CUDACC__)
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row))
+                 : "memory");
 #else
     ::sim::ldmatrix<2, false>(r, row, site);
 #endif
@@ -74,7 +81,9 @@ KEEL_INLINE void ldmatrix_x2(std::uint32_t (&r)[2], const void* row KEEL_SITE) {
 KEEL_INLINE void ldmatrix_x2_trans(std::uint32_t (&r)[2], const void* row KEEL_SITE) {
 #if defined(__CUDACC__)
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row))
+                 : "memory");
 #else
     ::sim::ldmatrix<2, true>(r, row, site);
 #endif
@@ -83,9 +92,11 @@ KEEL_INLINE void ldmatrix_x2_trans(std::uint32_t (&r)[2], const void* row KEEL_S
 // d (16 x 8, float) += a (16 x 16, bf16, row-major) b (16 x 8, bf16, column-major). All 32 lanes take part.
 KEEL_INLINE void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1 KEEL_SITE) {
 #if defined(__CUDACC__)
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
     ::sim::mma_m16n8k16_bf16(d, a, b0, b1, site);
 #endif

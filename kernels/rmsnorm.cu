@@ -1,5 +1,5 @@
-// The CUDA bodies of kernels/rmsnorm.h, forward. A block normalises a row at a time; each thread keeps its part of the row in
-// registers between the sum and the scaling, so that x is read once.
+// The CUDA bodies of kernels/rmsnorm.h, forward. A block normalises a row at a time; each thread keeps its part of the
+// row in registers between the sum and the scaling, so that x is read once.
 #include "kernels/cuda_ops.h"
 #include "kernels/device.cuh"
 #include "kernels/rmsnorm.h"
@@ -10,7 +10,8 @@ namespace keel::KEEL_DEVICE {
 namespace {
 
 constexpr int max_threads = 1024;
-constexpr int kept = 16;  // elements of a row that a thread keeps in registers (4 one by one); longer rows are read again
+constexpr int kept =
+    16;  // elements of a row that a thread keeps in registers (4 one by one); longer rows are read again
 
 // The sum of x over the block, in a fixed tree, for every thread of it. `partial` has a place for every warp.
 KEEL_INLINE float block_sum(float x, float* partial) {
@@ -27,7 +28,8 @@ KEEL_INLINE float block_sum(float x, float* partial) {
 // With `residual`, x + residual is what is normalised, and `sum` keeps it, rounded.
 template <class T, int n, bool residual>
 __global__ void __launch_bounds__(max_threads)
-    forward_kernel(T* y, float* rstd, T* sum, const T* x, const T* r, const T* gain, std::int64_t tokens, int hidden, float eps) {
+    forward_kernel(T* y, float* rstd, T* sum, const T* x, const T* r, const T* gain, std::int64_t tokens, int hidden,
+                   float eps) {
     KEEL_SHARED(float, partial, [warp_size]);
     constexpr int packs = n == 1 ? 4 : kept / n;
     const int stride = static_cast<int>(blockDim.x) * n;
@@ -83,30 +85,48 @@ void forward(Stream& stream, T* y, float* rstd, T* sum, const T* x, const T* r, 
     constexpr std::int64_t max_blocks = 1024;  // enough to fill any GPU; each takes every 1024th row
     if (tokens == 0) return;
     const auto go = [&](auto* kernel, int n) {
-        launch(stream, {.blocks = static_cast<unsigned>(std::min(tokens, max_blocks)), .threads = threads_for(hidden, n)}, kernel,
-               y, rstd, sum, x, r, gain, tokens, static_cast<int>(hidden), eps);
+        launch(stream,
+               {.blocks = static_cast<unsigned>(std::min(tokens, max_blocks)), .threads = threads_for(hidden, n)},
+               kernel, y, rstd, sum, x, r, gain, tokens, static_cast<int>(hidden), eps);
     };
     constexpr int n = widest<T>;
     bool vectors = true;
-    for (const T* p : {static_cast<const T*>(y), x, gain, static_cast<const T*>(sum), r}) vectors &= in_vectors_of(n, p, hidden);
-    if (vectors) go(forward_kernel<T, n, residual>, n);
-    else go(forward_kernel<T, 1, residual>, 1);
+    for (const T* p : {static_cast<const T*>(y), x, gain, static_cast<const T*>(sum), r})
+        vectors &= in_vectors_of(n, p, hidden);
+    if (vectors)
+        go(forward_kernel<T, n, residual>, n);
+    else
+        go(forward_kernel<T, 1, residual>, 1);
 }
 
-template <class T> void forward(Stream& stream, const RmsnormForward<T>& a) {
+template <class T>
+void forward(Stream& stream, const RmsnormForward<T>& a) {
     forward<in_kernel<T>, false>(stream, kernel_pointer(a.y), a.rstd.data(), nullptr, kernel_pointer(a.x), nullptr,
                                  kernel_pointer(a.gain), a.x.dim(0), a.x.dim(1), a.eps);
 }
-template <class T> void forward(Stream& stream, const AddRmsnormForward<T>& a) {
+template <class T>
+void forward(Stream& stream, const AddRmsnormForward<T>& a) {
     forward<in_kernel<T>, true>(stream, kernel_pointer(a.y), a.rstd.data(), kernel_pointer(a.sum), kernel_pointer(a.x),
                                 kernel_pointer(a.residual), kernel_pointer(a.gain), a.x.dim(0), a.x.dim(1), a.eps);
 }
 
 }  // namespace
 
-template <> void run(Stream& stream, const RmsnormForward<float>& args) { forward(stream, args); }
-template <> void run(Stream& stream, const RmsnormForward<bf16>& args) { forward(stream, args); }
-template <> void run(Stream& stream, const AddRmsnormForward<float>& args) { forward(stream, args); }
-template <> void run(Stream& stream, const AddRmsnormForward<bf16>& args) { forward(stream, args); }
+template <>
+void run(Stream& stream, const RmsnormForward<float>& args) {
+    forward(stream, args);
+}
+template <>
+void run(Stream& stream, const RmsnormForward<bf16>& args) {
+    forward(stream, args);
+}
+template <>
+void run(Stream& stream, const AddRmsnormForward<float>& args) {
+    forward(stream, args);
+}
+template <>
+void run(Stream& stream, const AddRmsnormForward<bf16>& args) {
+    forward(stream, args);
+}
 
 }  // namespace keel::KEEL_DEVICE

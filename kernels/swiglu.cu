@@ -12,7 +12,8 @@ constexpr int threads = 256;
 KEEL_INLINE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 template <class T, int n>
-__global__ void __launch_bounds__(threads) forward_kernel(T* y, const T* gate_up, std::int64_t tokens, std::int64_t ffn) {
+__global__ void __launch_bounds__(threads)
+    forward_kernel(T* y, const T* gate_up, std::int64_t tokens, std::int64_t ffn) {
     const std::int64_t i = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * n;
     if (i >= tokens * ffn) return;
     const std::int64_t at = i / ffn * 2 * ffn + i % ffn;  // of gate; up lies ffn further
@@ -49,19 +50,24 @@ Shape shape_for(std::int64_t elements, int n) {
     return {.blocks = static_cast<unsigned>(ceil_div(elements, std::int64_t{threads} * n)), .threads = threads};
 }
 
-template <class T> void forward(Stream& stream, const SwigluForward<T>& a) {
+template <class T>
+void forward(Stream& stream, const SwigluForward<T>& a) {
     const std::int64_t tokens = a.gate_up.dim(0), ffn = a.gate_up.dim(1) / 2;
     if (tokens * ffn == 0) return;
     using K = in_kernel<T>;
     constexpr int n = widest<K>;
     const auto go = [&](auto* kernel, int width) {
-        launch(stream, shape_for(tokens * ffn, width), kernel, kernel_pointer(a.y), kernel_pointer(a.gate_up), tokens, ffn);
+        launch(stream, shape_for(tokens * ffn, width), kernel, kernel_pointer(a.y), kernel_pointer(a.gate_up), tokens,
+               ffn);
     };
-    if (in_vectors_of(n, a.y.data(), ffn) && in_vectors_of(n, a.gate_up.data(), ffn)) go(forward_kernel<K, n>, n);
-    else go(forward_kernel<K, 1>, 1);
+    if (in_vectors_of(n, a.y.data(), ffn) && in_vectors_of(n, a.gate_up.data(), ffn))
+        go(forward_kernel<K, n>, n);
+    else
+        go(forward_kernel<K, 1>, 1);
 }
 
-template <class T> void backward(Stream& stream, const SwigluBackward<T>& a) {
+template <class T>
+void backward(Stream& stream, const SwigluBackward<T>& a) {
     const std::int64_t tokens = a.gate_up.dim(0), ffn = a.gate_up.dim(1) / 2;
     if (tokens * ffn == 0) return;
     using K = in_kernel<T>;
@@ -70,16 +76,30 @@ template <class T> void backward(Stream& stream, const SwigluBackward<T>& a) {
         launch(stream, shape_for(tokens * ffn, width), kernel, kernel_pointer(a.dgate_up), kernel_pointer(a.dy),
                kernel_pointer(a.gate_up), tokens, ffn);
     };
-    if (in_vectors_of(n, a.dgate_up.data(), ffn) && in_vectors_of(n, a.dy.data(), ffn) && in_vectors_of(n, a.gate_up.data(), ffn))
+    if (in_vectors_of(n, a.dgate_up.data(), ffn) && in_vectors_of(n, a.dy.data(), ffn) &&
+        in_vectors_of(n, a.gate_up.data(), ffn))
         go(backward_kernel<K, n>, n);
-    else go(backward_kernel<K, 1>, 1);
+    else
+        go(backward_kernel<K, 1>, 1);
 }
 
 }  // namespace
 
-template <> void run(Stream& stream, const SwigluForward<float>& args) { forward(stream, args); }
-template <> void run(Stream& stream, const SwigluForward<bf16>& args) { forward(stream, args); }
-template <> void run(Stream& stream, const SwigluBackward<float>& args) { backward(stream, args); }
-template <> void run(Stream& stream, const SwigluBackward<bf16>& args) { backward(stream, args); }
+template <>
+void run(Stream& stream, const SwigluForward<float>& args) {
+    forward(stream, args);
+}
+template <>
+void run(Stream& stream, const SwigluForward<bf16>& args) {
+    forward(stream, args);
+}
+template <>
+void run(Stream& stream, const SwigluBackward<float>& args) {
+    backward(stream, args);
+}
+template <>
+void run(Stream& stream, const SwigluBackward<bf16>& args) {
+    backward(stream, args);
+}
 
 }  // namespace keel::KEEL_DEVICE

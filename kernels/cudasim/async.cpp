@@ -6,6 +6,7 @@
 
 #include "kernels/cudasim/block.h"
 #include "kernels/cudasim/memory.h"
+#include "kernels/cudasim/sanitizers.h"
 
 namespace sim {
 namespace {
@@ -27,23 +28,28 @@ void copy_async(void* shared, const void* global, unsigned bytes, unsigned zeros
     Block& block = Block::current();
     const auto misaligned = [&](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % bytes != 0; };
     if (misaligned(shared) || (zeros < bytes && misaligned(global)))
-        block.stop(Kind::misaligned, block.who() + " copies " + std::to_string(bytes) + " bytes to or from an address that is no "
-                                     "multiple of it, at " + where(site));
+        block.stop(Kind::misaligned, block.who() + " copies " + std::to_string(bytes) +
+                                         " bytes to or from an address that is no "
+                                         "multiple of it, at " +
+                                         where(site));
     if (!block.shared().contains(shared, bytes))
         block.stop(Kind::out_of_bounds, block.who() + " copies to outside of shared memory at " + where(site));
     if (zeros < bytes) check_global(global, bytes - zeros, site);
-    const Block::Copy copy{shared, global, bytes, zeros, site};
+    Block::Copy copy{shared, global, bytes, zeros, site};
     if (block.config().async == Async::early) {
         land(copy);
-        block.copies().queue.push_back({nullptr, nullptr, 0, 0, site});  // still to be waited for
+        copy.bytes = 0;  // nothing is left to do, but it must still be waited for
     } else {
         fill_poison(shared, bytes, block.config().poison);
-        block.copies().queue.push_back(copy);
     }
+    const IgnoreRaces the_queue_is_the_models;
+    block.copies().queue.push_back(copy);
     ++block.copies().open;
+    block.counters().copied_bytes += bytes;
 }
 
 void commit_copies() {
+    const IgnoreRaces the_queue_is_the_models;
     Block::Copies& copies = Block::current().copies();
     copies.groups.push_back(copies.open);
     copies.open = 0;
@@ -64,7 +70,8 @@ void wait_all_copies() {
     copies.open = 0;
 }
 
-// What the running thread started and never waited for. It may have been overwritten or never used: a mistake either way.
+// What the running thread started and never waited for. It may have been overwritten or never used: a mistake either
+// way.
 void Block::check_copies_over() {
     const Copies& copies = lanes_[running_].copies;
     if (!copies.queue.empty())

@@ -46,25 +46,30 @@ namespace {
 
 using namespace cuda;
 
-constexpr std::uint64_t algorithm_mark = 0x6b65656c6c74ull;  // data[0] of an algorithm that came from the heuristic here
-constexpr std::size_t heuristic_workspace_bytes = 4 << 20;   // what the first choice asks for, if it may
+constexpr std::uint64_t algorithm_mark =
+    0x6b65656c6c74ull;                                      // data[0] of an algorithm that came from the heuristic here
+constexpr std::size_t heuristic_workspace_bytes = 4 << 20;  // what the first choice asks for, if it may
 
 cublasStatus_t refuse(const std::string& text) {
     report(Kind::bad_call, "cublasLt: " + text);
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-template <class T> bool take(T& to, const void* value, std::size_t bytes) {
+template <class T>
+bool take(T& to, const void* value, std::size_t bytes) {
     if (bytes != sizeof(T)) return false;
     std::memcpy(&to, value, bytes);
     return true;
 }
 
-struct Sizes { std::uint64_t m, n, k; };
+struct Sizes {
+    std::uint64_t m, n, k;
+};
 // Whether descriptors and layouts describe one product; reports why not.
-bool agree(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c, const MatrixLayout& d,
-           Sizes& sizes) {
-    sizes = {desc.transpose_a ? a.cols : a.rows, desc.transpose_b ? b.rows : b.cols, desc.transpose_a ? a.rows : a.cols};
+bool agree(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
+           const MatrixLayout& d, Sizes& sizes) {
+    sizes = {desc.transpose_a ? a.cols : a.rows, desc.transpose_b ? b.rows : b.cols,
+             desc.transpose_a ? a.rows : a.cols};
     const auto no = [&](const std::string& why) {
         refuse(why);
         return false;
@@ -75,11 +80,13 @@ bool agree(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b,
                   (desc.transpose_b ? " transposed" : "") + ", c " + c.text() + ", d " + d.text());
     if (a.type != b.type || c.type != d.type || (a.type != CUDA_R_16BF && a.type != CUDA_R_32F) ||
         (d.type != CUDA_R_32F && d.type != CUDA_R_16BF) || (a.type == CUDA_R_32F && d.type != CUDA_R_32F))
-        return no("types " + std::to_string(a.type) + ", " + std::to_string(b.type) + ", " + std::to_string(c.type) + ", " +
-                  std::to_string(d.type) + ": a and b are both bf16 or both float, c has the type of d, and float gives float");
+        return no("types " + std::to_string(a.type) + ", " + std::to_string(b.type) + ", " + std::to_string(c.type) +
+                  ", " + std::to_string(d.type) +
+                  ": a and b are both bf16 or both float, c has the type of d, and float gives float");
     if (desc.scale != CUDA_R_32F) return no("the scale type of a product accumulated in float32 is float32");
     for (const MatrixLayout* l : {&a, &b, &c, &d})
-        if (l->ld < static_cast<std::int64_t>(l->rows)) return no("a leading dimension is less than the rows: " + l->text());
+        if (l->ld < static_cast<std::int64_t>(l->rows))
+            return no("a leading dimension is less than the rows: " + l->text());
     if (a.batch != b.batch || a.batch != c.batch || a.batch != d.batch) return no("batch counts disagree");
     return true;
 }
@@ -106,7 +113,8 @@ float element(const void* p, cudaDataType_t type, std::size_t i) {
     return std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 void put_element(void* p, cudaDataType_t type, std::size_t i, float x) {
-    if (type == CUDA_R_32F) std::memcpy(static_cast<std::byte*>(p) + 4 * i, &x, 4);
+    if (type == CUDA_R_32F)
+        std::memcpy(static_cast<std::byte*>(p) + 4 * i, &x, 4);
     else {
         const __nv_bfloat16 v(x);
         std::memcpy(static_cast<std::byte*>(p) + 2 * i, &v, 2);
@@ -118,7 +126,8 @@ std::vector<float> as_floats(const std::byte* data, const MatrixLayout& l, bool 
     std::vector<float> out(l.rows * l.cols);
     for (std::uint64_t c = 0; c < l.cols; ++c)
         for (std::uint64_t r = 0; r < l.rows; ++r)
-            out[transpose ? r * l.cols + c : c * l.rows + r] = element(data, l.type, c * static_cast<std::uint64_t>(l.ld) + r);
+            out[transpose ? r * l.cols + c : c * l.rows + r] =
+                element(data, l.type, c * static_cast<std::uint64_t>(l.ld) + r);
     return out;
 }
 
@@ -152,7 +161,9 @@ void multiply(const Product& p) {
             for (std::uint64_t q = 0; q < columns; ++q)
                 for (std::uint64_t r = 0; r < m; ++r) {
                     float x = alpha * sum[q * m + r];
-                    if (beta != 0) x += beta * element(at(p.c, p.lc), p.lc.type, (j + q) * static_cast<std::uint64_t>(p.lc.ld) + r);
+                    if (beta != 0)
+                        x +=
+                            beta * element(at(p.c, p.lc), p.lc.type, (j + q) * static_cast<std::uint64_t>(p.lc.ld) + r);
                     if (p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS) x += element(p.desc.bias, bias_type, r);
                     put_element(at(p.d, p.ld), p.ld.type, (j + q) * static_cast<std::uint64_t>(p.ld.ld) + r, x);
                 }
@@ -163,8 +174,10 @@ void multiply(const Product& p) {
 bool holds(const char* what, const void* p, std::size_t bytes, std::uint64_t alignment) {
     const auto address = reinterpret_cast<std::uintptr_t>(p);
     const Found found = find_allocation(p);
-    if (bytes > 0 && (found.place != Place::device || static_cast<const std::byte*>(p) + bytes > found.data + found.bytes)) {
-        refuse(std::string(what) + " needs " + std::to_string(bytes) + " bytes of device memory, and there are not as many");
+    if (bytes > 0 &&
+        (found.place != Place::device || static_cast<const std::byte*>(p) + bytes > found.data + found.bytes)) {
+        refuse(std::string(what) + " needs " + std::to_string(bytes) +
+               " bytes of device memory, and there are not as many");
         return false;
     }
     if (address % alignment == 0) return true;
@@ -179,12 +192,18 @@ namespace cuda {
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
     switch (status) {
-        case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
-        case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
-        case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";
-        case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
-        case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
-        case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+        case CUBLAS_STATUS_SUCCESS:
+            return "CUBLAS_STATUS_SUCCESS";
+        case CUBLAS_STATUS_NOT_INITIALIZED:
+            return "CUBLAS_STATUS_NOT_INITIALIZED";
+        case CUBLAS_STATUS_ALLOC_FAILED:
+            return "CUBLAS_STATUS_ALLOC_FAILED";
+        case CUBLAS_STATUS_INVALID_VALUE:
+            return "CUBLAS_STATUS_INVALID_VALUE";
+        case CUBLAS_STATUS_EXECUTION_FAILED:
+            return "CUBLAS_STATUS_EXECUTION_FAILED";
+        case CUBLAS_STATUS_NOT_SUPPORTED:
+            return "CUBLAS_STATUS_NOT_SUPPORTED";
     }
     return "CUBLAS_STATUS_?";
 }
@@ -209,18 +228,30 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
     std::int32_t number = 0;
     if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
         return take(desc->bias, value, bytes) ? CUBLAS_STATUS_SUCCESS : refuse("the bias pointer has the wrong size");
-    if (!take(number, value, bytes)) return refuse("attribute " + std::to_string(attribute) + " of a product has 4 bytes");
+    if (!take(number, value, bytes))
+        return refuse("attribute " + std::to_string(attribute) + " of a product has 4 bytes");
     switch (attribute) {
-        case CUBLASLT_MATMUL_DESC_TRANSA: desc->transpose_a = number == CUBLAS_OP_T; break;
-        case CUBLASLT_MATMUL_DESC_TRANSB: desc->transpose_b = number == CUBLAS_OP_T; break;
-        case CUBLASLT_MATMUL_DESC_POINTER_MODE: desc->device_scalars = number == CUBLASLT_POINTER_MODE_DEVICE; break;
-        case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: desc->bias_type = number; break;
-        case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET: break;
+        case CUBLASLT_MATMUL_DESC_TRANSA:
+            desc->transpose_a = number == CUBLAS_OP_T;
+            break;
+        case CUBLASLT_MATMUL_DESC_TRANSB:
+            desc->transpose_b = number == CUBLAS_OP_T;
+            break;
+        case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+            desc->device_scalars = number == CUBLASLT_POINTER_MODE_DEVICE;
+            break;
+        case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+            desc->bias_type = number;
+            break;
+        case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+            break;
         case CUBLASLT_MATMUL_DESC_EPILOGUE:
-            if (number != CUBLASLT_EPILOGUE_DEFAULT && number != CUBLASLT_EPILOGUE_BIAS) return CUBLAS_STATUS_NOT_SUPPORTED;
+            if (number != CUBLASLT_EPILOGUE_DEFAULT && number != CUBLASLT_EPILOGUE_BIAS)
+                return CUBLAS_STATUS_NOT_SUPPORTED;
             desc->epilogue = number;
             break;
-        default: return refuse("attribute " + std::to_string(attribute) + " of a product cannot be set");
+        default:
+            return refuse("attribute " + std::to_string(attribute) + " of a product cannot be set");
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -234,20 +265,35 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     delete layout;
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute,
-                                                const void* value, std::size_t bytes) {
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes) {
     bool taken = false;
     std::int32_t order = 0;
     switch (attribute) {
-        case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: taken = take(layout->batch, value, bytes); break;
-        case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: taken = take(layout->batch_stride, value, bytes); break;
-        case CUBLASLT_MATRIX_LAYOUT_LD: taken = take(layout->ld, value, bytes); break;
-        case CUBLASLT_MATRIX_LAYOUT_ROWS: taken = take(layout->rows, value, bytes); break;
-        case CUBLASLT_MATRIX_LAYOUT_COLS: taken = take(layout->cols, value, bytes); break;
-        case CUBLASLT_MATRIX_LAYOUT_ORDER: taken = take(order, value, bytes) && order == CUBLASLT_ORDER_COL; break;
-        case CUBLASLT_MATRIX_LAYOUT_TYPE: break;
+        case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+            taken = take(layout->batch, value, bytes);
+            break;
+        case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+            taken = take(layout->batch_stride, value, bytes);
+            break;
+        case CUBLASLT_MATRIX_LAYOUT_LD:
+            taken = take(layout->ld, value, bytes);
+            break;
+        case CUBLASLT_MATRIX_LAYOUT_ROWS:
+            taken = take(layout->rows, value, bytes);
+            break;
+        case CUBLASLT_MATRIX_LAYOUT_COLS:
+            taken = take(layout->cols, value, bytes);
+            break;
+        case CUBLASLT_MATRIX_LAYOUT_ORDER:
+            taken = take(order, value, bytes) && order == CUBLASLT_ORDER_COL;
+            break;
+        case CUBLASLT_MATRIX_LAYOUT_TYPE:
+            break;
     }
-    return taken ? CUBLAS_STATUS_SUCCESS : refuse("attribute " + std::to_string(attribute) + " of a layout cannot be set so");
+    return taken ? CUBLAS_STATUS_SUCCESS
+                 : refuse("attribute " + std::to_string(attribute) + " of a layout cannot be set so");
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
@@ -264,7 +310,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     bool taken = false;
     std::uint32_t mask = 0;
     switch (attribute) {
-        case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: taken = take(preference->workspace_bytes, value, bytes); break;
+        case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+            taken = take(preference->workspace_bytes, value, bytes);
+            break;
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
@@ -272,15 +320,18 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
             taken = take(preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
             break;
         case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-        case CUBLASLT_MATMUL_PREF_SEARCH_MODE: taken = take(mask, value, bytes); break;
+        case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
+            taken = take(mask, value, bytes);
+            break;
     }
-    return taken ? CUBLAS_STATUS_SUCCESS : refuse("attribute " + std::to_string(attribute) + " of a preference has another size");
+    return taken ? CUBLAS_STATUS_SUCCESS
+                 : refuse("attribute " + std::to_string(attribute) + " of a preference has another size");
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int wanted,
-                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
+                                              int wanted, cublasLtMatmulHeuristicResult_t* results, int* found) {
     Sizes sizes;
     *found = 0;
     if (!agree(*desc, *a, *b, *c, *d, sizes)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -300,9 +351,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
-                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
-                              const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t* algo, void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
+                              std::size_t workspace_bytes, cudaStream_t stream) {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     Sizes sizes;
     if (!agree(*desc, *a_layout, *b_layout, *c_layout, *d_layout, sizes)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -310,19 +362,34 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     std::uint64_t promised[4] = {a_layout->element_bytes(), b_layout->element_bytes(), c_layout->element_bytes(),
                                  d_layout->element_bytes()};
     if (algo) {
-        if (algo->data[0] != algorithm_mark) return refuse("the algorithm did not come from cublasLtMatmulAlgoGetHeuristic");
+        if (algo->data[0] != algorithm_mark)
+            return refuse("the algorithm did not come from cublasLtMatmulAlgoGetHeuristic");
         for (int i = 0; i < 4; ++i) promised[i] = algo->data[2 + i];
         if (workspace_bytes < algo->data[1])
             return refuse("the algorithm needs " + std::to_string(algo->data[1]) + " bytes of workspace, but got " +
                           std::to_string(workspace_bytes));
     }
-    if (workspace_bytes > 0 && !holds("the workspace", workspace, workspace_bytes, 16)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (workspace_bytes > 0 && !holds("the workspace", workspace, workspace_bytes, 16))
+        return CUBLAS_STATUS_INVALID_VALUE;
     const bool reads_c = desc->device_scalars || *static_cast<const float*>(beta) != 0;
     if (!holds("a", a, a_layout->span_bytes(), promised[0]) || !holds("b", b, b_layout->span_bytes(), promised[1]) ||
-        (reads_c && !holds("c", c, c_layout->span_bytes(), promised[2])) || !holds("d", d, d_layout->span_bytes(), promised[3]))
+        (reads_c && !holds("c", c, c_layout->span_bytes(), promised[2])) ||
+        !holds("d", d, d_layout->span_bytes(), promised[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
-    Product p{*desc, *a_layout, *b_layout, *c_layout, *d_layout, sizes, static_cast<const std::byte*>(a),
-              static_cast<const std::byte*>(b), static_cast<const std::byte*>(c), static_cast<std::byte*>(d), 0, 0, nullptr, nullptr};
+    Product p{*desc,
+              *a_layout,
+              *b_layout,
+              *c_layout,
+              *d_layout,
+              sizes,
+              static_cast<const std::byte*>(a),
+              static_cast<const std::byte*>(b),
+              static_cast<const std::byte*>(c),
+              static_cast<std::byte*>(d),
+              0,
+              0,
+              nullptr,
+              nullptr};
     if (desc->device_scalars) {
         p.alpha_at = static_cast<const float*>(alpha);
         p.beta_at = static_cast<const float*>(beta);

@@ -1,8 +1,9 @@
-// kernels/cudasim/blaslt.h: the part of cublasLt that a linear layer calls: descriptors, layouts, the choice of an algorithm, and
-// a product that is really computed. Column-major; float32 accumulation; operands bf16 or float32, results either.
+// kernels/cudasim/blaslt.h: the part of cublasLt that a linear layer calls: descriptors, layouts, the choice of an
+// algorithm, and a product that is really computed. Column-major; float32 accumulation; operands bf16 or float32,
+// results either.
 //
-// Descriptors that disagree, memory too small for a layout, pointers less aligned than the chosen algorithm was promised, and a
-// workspace too small are findings and an error status, never a wrong result.
+// Descriptors that disagree, memory too small for a layout, pointers less aligned than the chosen algorithm was
+// promised, and a workspace too small are findings and an error status, never a wrong result.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,11 @@ enum cublasStatus_t : int {
     CUBLAS_STATUS_EXECUTION_FAILED = 13,
     CUBLAS_STATUS_NOT_SUPPORTED = 15,
 };
-enum cublasComputeType_t : int { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_PEDANTIC = 69, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
+enum cublasComputeType_t : int {
+    CUBLAS_COMPUTE_32F = 68,
+    CUBLAS_COMPUTE_32F_PEDANTIC = 69,
+    CUBLAS_COMPUTE_32F_FAST_TF32 = 77
+};
 enum cublasOperation_t : int { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 
 enum cublasLtMatmulDescAttributes_t : int {
@@ -72,7 +77,9 @@ enum cublasLtReductionScheme_t : int {
     CUBLASLT_REDUCTION_SCHEME_MASK = 7,
 };
 
-struct cublasLtMatmulAlgo_t { std::uint64_t data[8]; };
+struct cublasLtMatmulAlgo_t {
+    std::uint64_t data[8];
+};
 struct cublasLtMatmulHeuristicResult_t {
     cublasLtMatmulAlgo_t algo;
     std::size_t workspaceSize;
@@ -96,21 +103,24 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
                                           std::uint64_t cols, std::int64_t ld);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute,
-                                                const void* value, std::size_t bytes);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes);
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     std::size_t bytes);
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found);
 // d = alpha op(a) op(b) + beta c (+ bias by row).
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
-                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
-                              const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t* algo, void* workspace, std::size_t workspace_bytes, cudaStream_t stream);
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
+                              std::size_t workspace_bytes, cudaStream_t stream);
 
 }  // namespace sim::cuda

@@ -104,6 +104,7 @@ bool Block::run(const Launch& launch, cuda::uint3 index, const Config& config, s
     Fiber::switch_from(main_, *lanes_[first].fiber);
     if (!stopped_) finish();
     running_block = before;
+    ++counters_.blocks;
     return !stopped_;
 }
 
@@ -149,6 +150,7 @@ void Block::set_running(unsigned i) {
     lane.waits = Waits::nothing;
     cuda::threadIdx = lane.index;
     if (!lane.fiber) {
+        const IgnoreRaces fibers_are_the_models;
         if (free_.empty()) {
             fibers_.push_back(std::make_unique<Fiber>());
             free_.push_back(fibers_.back().get());
@@ -256,8 +258,8 @@ void Block::yield(const Site& site) {
     const bool alone = runnable_warps_ == 0;
     // Threads that spin while nobody does anything else will spin for ever.
     if (++idle_yields_ > 100000)
-        stop(Kind::deadlock, "in " + block_text() + ": thread " + std::to_string(running_) + " spins at " + where(site) +
-                                 "; " + waiters());
+        stop(Kind::deadlock, "in " + block_text() + ": thread " + std::to_string(running_) + " spins at " +
+                                 where(site) + "; " + waiters());
     if (alone && !deferred_.empty()) {
         const Deferred work = deferred_.front();
         deferred_.erase(deferred_.begin());
@@ -284,13 +286,15 @@ void Block::stop(Kind kind, const std::string& text) {
 // ---- barriers -------------------------------------------------------------------------------------------------------
 
 unsigned Block::barrier(unsigned id, unsigned count, const Site& site, bool vote) {
-    if (id >= barriers_.size()) stop(Kind::divergence, "barrier " + std::to_string(id) + " of " + who() + " at " +
-                                                           where(site) + ": there are 16");
+    if (id >= barriers_.size())
+        stop(Kind::divergence,
+             "barrier " + std::to_string(id) + " of " + who() + " at " + where(site) + ": there are 16");
     Lane& lane = lanes_[running_];
     Barrier& barrier = barriers_[id];
     if (barrier.arrived > 0 && barrier.count != count)
-        stop(Kind::divergence, who() + " expects " + std::to_string(count) + " threads at barrier " + std::to_string(id) +
-                                   ", " + where(site) + ", and those before it " + std::to_string(barrier.count));
+        stop(Kind::divergence, who() + " expects " + std::to_string(count) + " threads at barrier " +
+                                   std::to_string(id) + ", " + where(site) + ", and those before it " +
+                                   std::to_string(barrier.count));
     barrier.count = count;
     ++barrier.arrived;
     barrier.waiting[running_ / warp_lanes] |= bit(running_);
@@ -309,8 +313,9 @@ unsigned Block::barrier(unsigned id, unsigned count, const Site& site, bool vote
 void Block::arrive(unsigned id, unsigned count, const Site& site) {
     Barrier& barrier = barriers_[id % barriers_.size()];
     if (barrier.arrived > 0 && barrier.count != count)
-        stop(Kind::divergence, who() + " expects " + std::to_string(count) + " threads at barrier " + std::to_string(id) +
-                                   ", " + where(site) + ", and those before it " + std::to_string(barrier.count));
+        stop(Kind::divergence, who() + " expects " + std::to_string(count) + " threads at barrier " +
+                                   std::to_string(id) + ", " + where(site) + ", and those before it " +
+                                   std::to_string(barrier.count));
     barrier.count = count;
     ++barrier.arrived;
     ++barrier.ghosts;
@@ -329,7 +334,8 @@ void Block::complete_if_full(unsigned id) {
             Lane& lane = lanes_[w * warp_lanes + static_cast<unsigned>(std::countr_zero(waiting))];
             votes += lane.vote;
             if (id == 0 && barrier.count == 0) ++lane.passed;
-            if (!first) first = &lane;
+            if (!first)
+                first = &lane;
             else if (!other && (lane.site.line() != first->site.line() ||
                                 std::string_view(lane.site.file_name()) != first->site.file_name()))
                 other = &lane;
@@ -341,7 +347,8 @@ void Block::complete_if_full(unsigned id) {
             });
         };
         report(Kind::divergence, "in " + block_text() + " one barrier was reached by threads " + at(*first) + " at " +
-                                     where(first->site) + " and by threads " + at(*other) + " at " + where(other->site));
+                                     where(first->site) + " and by threads " + at(*other) + " at " +
+                                     where(other->site));
     }
     for (unsigned w = 0; w < warp_count_; ++w) {
         for (unsigned waiting = barrier.waiting[w]; waiting; waiting &= waiting - 1) {
@@ -352,6 +359,7 @@ void Block::complete_if_full(unsigned id) {
         barrier.waiting[w] = 0;
     }
     barrier.arrived = barrier.ghosts = 0;
+    ++counters_.barriers;
     idle_yields_ = 0;
     ++barrier.phase;
 }
@@ -370,8 +378,8 @@ void Block::join(Part& part) {
         if (!(other.mask & me) || (other.mask == part.mask && other.what == part.what)) continue;
         stop(Kind::warp_mismatch, who() + " calls " + part.what->name + " with mask " + hex(part.mask) + " at " +
                                       where(part.site) + ", and lane " + std::to_string(std::countr_zero(others)) +
-                                      " waits for it in " + other.what->name + " with mask " + hex(other.mask) + " at " +
-                                      where(other.site));
+                                      " waits for it in " + other.what->name + " with mask " + hex(other.mask) +
+                                      " at " + where(other.site));
     }
     warp.parked |= me;
     lane.part = &part;

@@ -1,9 +1,10 @@
-// kernels/cudasim/block.h: one block of threads, each a fiber, and what they wait for: barriers, warp collectives, addresses.
+// kernels/cudasim/block.h: one block of threads, each a fiber, and what they wait for: barriers, warp collectives,
+// addresses.
 //
 // A thread runs until it waits; then another that can go on is chosen by Config::order. Lanes start late: one that ends
-// without having waited hands its stack to the next, so kernels without barriers never switch. A warp collective is done
-// once, by the last lane to arrive, over the arguments of all that take part; the others lie on their own stacks until
-// then. One mechanism thus serves shuffles, votes, ldmatrix and mma.
+// without having waited hands its stack to the next, so kernels without barriers never switch. A warp collective is
+// done once, by the last lane to arrive, over the arguments of all that take part; the others lie on their own stacks
+// until then. One mechanism thus serves shuffles, votes, ldmatrix and mma.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cudasim/config.h"
+#include "kernels/cudasim/counters.h"
 #include "kernels/cudasim/fiber.h"
 #include "kernels/cudasim/findings.h"
 #include "kernels/cudasim/shared.h"
@@ -52,13 +54,14 @@ public:
     static Block& current();  // of the calling kernel thread
     static bool in_kernel();
 
-    // Runs every thread to its end, or reports why that cannot be and returns false. What the threads did happens before an
-    // acquire of `over` (sanitizers.h), and not before the next block: blocks of a launch are ordered by nothing.
+    // Runs every thread to its end, or reports why that cannot be and returns false. What the threads did happens
+    // before an acquire of `over` (sanitizers.h), and not before the next block: blocks of a launch are ordered by
+    // nothing.
     bool run(const Launch& launch, cuda::uint3 index, const Config& config, std::uint64_t seed, const void* over);
 
     // ---- called by threads ----
-    // Waits at barrier `id` until `count` threads have arrived (0: all that have not left). Returns how many of those that
-    // waited brought true.
+    // Waits at barrier `id` until `count` threads have arrived (0: all that have not left). Returns how many of those
+    // that waited brought true.
     unsigned barrier(unsigned id, unsigned count, const Site& site, bool vote = false);
     void arrive(unsigned id, unsigned count, const Site& site);  // counts, and does not wait
     void join(Part& part);
@@ -68,25 +71,34 @@ public:
     [[noreturn]] void stop(Kind kind, const std::string& text);  // reports, and ends the launch
 
     Shared& shared() { return shared_; }
+    Counters& counters() { return counters_; }
     const Config& config() const { return config_; }
-    unsigned thread() const { return running_; }           // linear number in the block
+    unsigned thread() const { return running_; }  // linear number in the block
     unsigned lane() const { return running_ % warp_lanes; }
     unsigned alive(unsigned warp) const { return warps_[warp].alive; }
-    std::string who() const;                               // "thread 5 of block 2"
-    std::string block_text() const;                        // "block 2 of the launch at …"
-    std::uint64_t random();                                // seeded
+    std::string who() const;         // "thread 5 of block 2"
+    std::string block_text() const;  // "block 2 of the launch at …"
+    std::uint64_t random();          // seeded
 
     // Copies the running thread has started and nobody waited for; async.cpp owns the meaning.
-    struct Copy { void* to; const void* from; unsigned bytes, zeros; Site site; };
+    struct Copy {
+        void* to;
+        const void* from;
+        unsigned bytes, zeros;
+        Site site;
+    };
     struct Copies {
-        std::vector<Copy> queue;             // oldest first
-        std::vector<std::size_t> groups;     // lengths of the committed groups, oldest first
-        std::size_t open = 0;                // copies after the last commit
+        std::vector<Copy> queue;          // oldest first
+        std::vector<std::size_t> groups;  // lengths of the committed groups, oldest first
+        std::size_t open = 0;             // copies after the last commit
     };
     Copies& copies() { return lanes_[running_].copies; }
 
     // Asynchronous work of the whole block (bulk copies): done when nothing else can run, or earlier by chance.
-    struct Deferred { void (*run)(void* state); void* state; };
+    struct Deferred {
+        void (*run)(void* state);
+        void* state;
+    };
     std::vector<Deferred>& deferred() { return deferred_; }
 
 private:
@@ -116,8 +128,8 @@ private:
     static void trampoline();
     void prepare(const Launch& launch, cuda::uint3 index);
     void finish();
-    bool leave();                       // the running thread is over; true if its stack goes on as another
-    void reschedule();                  // the running thread waits, or lets the order decide
+    bool leave();       // the running thread is over; true if its stack goes on as another
+    void reschedule();  // the running thread waits, or lets the order decide
     int pick();
     int pick_or_stop();
     void set_running(unsigned lane);
@@ -128,7 +140,8 @@ private:
     void check_copies_over();
     std::string waiters() const;
     std::string ranges(const std::vector<bool>& chosen) const;  // "0-15, 32"
-    template <class Which> std::string ranges_of(Which which) const {
+    template <class Which>
+    std::string ranges_of(Which which) const {
         std::vector<bool> chosen(threads_);
         for (unsigned i = 0; i < threads_; ++i) chosen[i] = which(lanes_[i]);
         return ranges(chosen);
@@ -151,6 +164,7 @@ private:
     std::vector<std::unique_ptr<Fiber>> fibers_;
     std::vector<Fiber*> free_;
     Shared shared_;
+    Counters counters_;
 };
 
 }  // namespace sim

@@ -19,7 +19,9 @@ std::string hex(unsigned mask) {
     return text;
 }
 
-std::string Block::block_text() const { return "block " + triple(index_) + " of the launch at " + where(launch_->site); }
+std::string Block::block_text() const {
+    return "block " + triple(index_) + " of the launch at " + where(launch_->site);
+}
 std::string Block::who() const { return "thread " + std::to_string(running_) + " of block " + triple(index_); }
 
 std::string Block::ranges(const std::vector<bool>& chosen) const {
@@ -43,18 +45,27 @@ std::string Block::waiters() const {
         const Lane& lane = lanes_[i];
         std::vector<bool> same(threads_, false);
         for (unsigned k = i; k < threads_; ++k)
-            if (lanes_[k].waits == lane.waits && (lane.waits == Waits::over || lanes_[k].site.line() == lane.site.line()))
+            if (lanes_[k].waits == lane.waits &&
+                (lane.waits == Waits::over || lanes_[k].site.line() == lane.site.line()))
                 same[k] = told[k] = true;
         text += (text.empty() ? "threads " : "; threads ") + ranges(same);
         switch (lane.waits) {
-            case Waits::over: text += " have left"; break;
-            case Waits::nothing: text += " could go on"; break;
-            case Waits::barrier: text += " wait at barrier " + std::to_string(lane.barrier) + ", " + where(lane.site); break;
+            case Waits::over:
+                text += " have left";
+                break;
+            case Waits::nothing:
+                text += " could go on";
+                break;
+            case Waits::barrier:
+                text += " wait at barrier " + std::to_string(lane.barrier) + ", " + where(lane.site);
+                break;
             case Waits::collective:
                 text += " wait in " + std::string(lane.part->what->name) + " with mask " + hex(lane.part->mask) + ", " +
                         where(lane.site);
                 break;
-            case Waits::address: text += " wait for " + std::string(lane.what) + ", " + where(lane.site); break;
+            case Waits::address:
+                text += " wait for " + std::string(lane.what) + ", " + where(lane.site);
+                break;
         }
     }
     return text;

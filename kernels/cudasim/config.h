@@ -1,5 +1,5 @@
-// kernels/cudasim/config.h: how a simulated GPU behaves. Every choice here is one a real GPU is free to make, so a correct
-// program gives the same result under all of them; sim::sweep (sweep.h) tries many.
+// kernels/cudasim/config.h: how a simulated GPU behaves. Every choice here is one a real GPU is free to make, so a
+// correct program gives the same result under all of them; sim::sweep (sweep.h) tries many.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ enum class Order : std::uint8_t {
     warps_backward,  // the same from the last warp and lane to the first
     lanes_forward,   // a lane of each warp in turn
     lanes_backward,
-    random_lanes,    // any runnable lane of any warp
-    random_warps,    // any warp as far as it gets, its lanes in order
+    random_lanes,  // any runnable lane of any warp
+    random_warps,  // any warp as far as it gets, its lanes in order
 };
 constexpr int orders = 6;
 
@@ -22,8 +22,8 @@ constexpr int orders = 6;
 // fmaxf(NaN, x) is x: a maximum hides the first, and the second then shows.
 enum class Poison : std::uint8_t { nan, finite };
 
-// When asynchronous copies land: at once (a reader of the old contents loses them) or only when waited for (a reader who
-// does not wait finds poison).
+// When asynchronous copies land: at once (a reader of the old contents loses them) or only when waited for (a reader
+// who does not wait finds poison).
 enum class Async : std::uint8_t { early, late };
 
 // When operations of a stream happen: at the call, or later, in any order that streams and events allow.
@@ -34,14 +34,14 @@ struct Config {
     Poison poison = Poison::nan;
     Async async = Async::late;
     Streams streams = Streams::immediate;
-    std::uint64_t seed = 1;         // of everything random
-    int workers = 1;                // threads of the host that run blocks; 0 takes every processor
-    bool shuffle_blocks = false;    // blocks in a seeded order, else by number
-    bool early_exit = false;        // threads may leave before others pass a barrier: legal, and often a mistake
-    int patience_ms = 20000;        // a stream that can do nothing for so long is a deadlock
-    bool print = false;             // findings go to stderr as they are made, too
+    std::uint64_t seed = 1;       // of everything random
+    int workers = 1;              // threads of the host that run blocks; 0 takes every processor
+    bool shuffle_blocks = false;  // blocks in a seeded order, else by number
+    bool early_exit = false;      // threads may leave before others pass a barrier: legal, and often a mistake
+    int patience_ms = 20000;      // a stream that can do nothing for so long is a deadlock
+    bool print = false;           // findings go to stderr as they are made, too
 
-    std::string text() const;       // "random_lanes nan late immediate seed 3"
+    std::string text() const;  // "random_lanes nan late immediate seed 3"
 };
 
 Config config();

@@ -16,8 +16,8 @@
 #endif
 
 #if !SIM_UCONTEXT
-// sim_switch(void** from, void* to): the registers a call preserves go on this stack, its pointer to *from; then the same
-// from `to`. It ends in a jump, because a return would be predicted to go back to this caller.
+// sim_switch(void** from, void* to): the registers a call preserves go on this stack, its pointer to *from; then the
+// same from `to`. It ends in a jump, because a return would be predicted to go back to this caller.
 extern "C" void sim_switch(void** from, void* to);
 #endif
 #if defined(__x86_64__)
@@ -108,7 +108,8 @@ Fiber::~Fiber() {
 void Fiber::make_stack() {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     stack_bytes_ = stack_bytes + page;
-    void* memory = mmap(nullptr, stack_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory =
+        mmap(nullptr, stack_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     mprotect(memory, page, PROT_NONE);  // an overflow stops here and not in a neighbour's stack
     stack_ = static_cast<std::byte*>(memory);

@@ -1,8 +1,8 @@
 // kernels/cudasim/fiber.h: a second stack to run on, and the switch from one to another.
 //
-// A switch saves the registers that a call must preserve, and nothing else: 7 ns on x86-64. Other processors than x86-64
-// and aarch64 take ucontext, thirty times slower. A fiber stays on the thread of the host that made it, because compilers
-// keep the address of thread_local variables over calls.
+// A switch saves the registers that a call must preserve, and nothing else: 7 ns on x86-64. Other processors than
+// x86-64 and aarch64 take ucontext, thirty times slower. A fiber stays on the thread of the host that made it, because
+// compilers keep the address of thread_local variables over calls.
 //
 // With the address sanitizer every switch is announced to it; with the thread sanitizer every Fiber is a thread of its
 // own, and a switch alone orders nothing between two of them.
@@ -24,7 +24,8 @@
 #define SIM_ASAN 1
 #endif
 #endif
-// SIM_TSAN comes from the build: the model itself is compiled without the thread sanitizer, and tells it what orders what.
+// SIM_TSAN comes from the build: the model itself is compiled without the thread sanitizer, and tells it what orders
+// what.
 
 namespace sim {
 
@@ -53,7 +54,7 @@ private:
 #if SIM_UCONTEXT
     ucontext_t context_;
 #endif
-    void* sanitizer_ = nullptr;   // the address sanitizer's fake stack, or the thread sanitizer's thread
+    void* sanitizer_ = nullptr;  // the address sanitizer's fake stack, or the thread sanitizer's thread
     const void* bottom_ = nullptr;
     std::size_t size_ = 0;
 };

@@ -6,17 +6,20 @@
 #include <utility>
 
 #include "kernels/cudasim/config.h"
+#include "kernels/cudasim/counters.h"
 
 namespace sim {
 namespace {
 
-// A mistake in a loop says the same thing a thousand times: a report with the same text is kept once, and there is a limit.
+// A mistake in a loop says the same thing a thousand times: a report with the same text is kept once, and there is a
+// limit.
 constexpr std::size_t max_findings = 64;
 
 std::mutex mutex;
 std::vector<Finding> findings;
 std::atomic<bool> launch_broken{false};
 Config current;
+Counters counters;
 
 constexpr std::string_view order_names[] = {"warps_forward",  "warps_backward", "lanes_forward",
                                             "lanes_backward", "random_lanes",   "random_warps"};
@@ -44,19 +47,32 @@ std::string Config::text() const {
 
 std::string_view name(Kind kind) {
     switch (kind) {
-        case Kind::divergence: return "divergence";
-        case Kind::barrier_count: return "barrier count";
-        case Kind::deadlock: return "deadlock";
-        case Kind::warp_mismatch: return "warp mismatch";
-        case Kind::inactive_lane: return "inactive lane";
-        case Kind::out_of_bounds: return "out of bounds";
-        case Kind::misaligned: return "misaligned";
-        case Kind::missing_wait: return "missing wait";
-        case Kind::bad_launch: return "bad launch";
-        case Kind::bad_copy: return "bad copy";
-        case Kind::bad_call: return "bad call";
-        case Kind::disagreement: return "disagreement";
-        case Kind::nondeterminism: return "nondeterminism";
+        case Kind::divergence:
+            return "divergence";
+        case Kind::barrier_count:
+            return "barrier count";
+        case Kind::deadlock:
+            return "deadlock";
+        case Kind::warp_mismatch:
+            return "warp mismatch";
+        case Kind::inactive_lane:
+            return "inactive lane";
+        case Kind::out_of_bounds:
+            return "out of bounds";
+        case Kind::misaligned:
+            return "misaligned";
+        case Kind::missing_wait:
+            return "missing wait";
+        case Kind::bad_launch:
+            return "bad launch";
+        case Kind::bad_copy:
+            return "bad copy";
+        case Kind::bad_call:
+            return "bad call";
+        case Kind::disagreement:
+            return "disagreement";
+        case Kind::nondeterminism:
+            return "nondeterminism";
     }
     return "?";
 }
@@ -77,6 +93,25 @@ std::vector<Finding> take_findings() {
     launch_broken = false;
     const std::lock_guard lock(mutex);
     return std::exchange(findings, {});
+}
+
+Counters& Counters::operator+=(const Counters& other) {
+    launches += other.launches;
+    blocks += other.blocks;
+    barriers += other.barriers;
+    mma += other.mma;
+    ldmatrix += other.ldmatrix;
+    ldmatrix_conflicts += other.ldmatrix_conflicts;
+    copied_bytes += other.copied_bytes;
+    return *this;
+}
+Counters take_counters() {
+    const std::lock_guard lock(mutex);
+    return std::exchange(counters, {});
+}
+void add_counters(const Counters& more) {
+    const std::lock_guard lock(mutex);
+    counters += more;
 }
 
 bool broken() { return launch_broken; }

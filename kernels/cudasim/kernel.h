@@ -6,16 +6,19 @@
 
 namespace sim {
 
-template <class Array> Array& shared_array(const void* tag, const char* name, Site site = Site::current()) {
+template <class Array>
+Array& shared_array(const void* tag, const char* name, Site site = Site::current()) {
     return *static_cast<Array*>(Block::current().shared().array(tag, sizeof(Array), alignof(Array), site, name));
 }
 inline void* dynamic_shared() { return Block::current().shared().dynamic(); }
 
-template <class T> T checked_load(const T* p, const Site& site) {
+template <class T>
+T checked_load(const T* p, const Site& site) {
     check_global(p, sizeof(T), site);
     return *p;
 }
-template <class T> void checked_store(T* p, const T& value, const Site& site) {
+template <class T>
+void checked_store(T* p, const T& value, const Site& site) {
     check_global(p, sizeof(T), site);
     *p = value;
 }

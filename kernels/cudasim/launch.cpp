@@ -31,7 +31,8 @@ public:
         return crew;
     }
     // Calls work() on `count` threads, this one among them.
-    template <class Work> void run(int count, Work&& work) {
+    template <class Work>
+    void run(int count, Work&& work) {
         const std::lock_guard one_at_a_time(turn_);
         while (static_cast<int>(threads_.size()) < count - 1)
             threads_.emplace_back([this, me = static_cast<int>(threads_.size())] { serve(me); });
@@ -96,11 +97,11 @@ bool legal_launch(const Launch& launch, const void* kernel) {
     const auto& g = launch.grid;
     const std::uint64_t threads = std::uint64_t{b.x} * b.y * b.z;
     if (threads == 0 || threads > max_threads || b.z > 64)
-        return refuse(launch, "a block of " + std::to_string(b.x) + " x " + std::to_string(b.y) + " x " + std::to_string(b.z) +
-                                  " threads; a block has 1 to 1024, at most 64 of them along z");
+        return refuse(launch, "a block of " + std::to_string(b.x) + " x " + std::to_string(b.y) + " x " +
+                                  std::to_string(b.z) + " threads; a block has 1 to 1024, at most 64 of them along z");
     if (g.x == 0 || g.y == 0 || g.z == 0 || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
-        return refuse(launch, "a grid of " + std::to_string(g.x) + " x " + std::to_string(g.y) + " x " + std::to_string(g.z) +
-                                  " blocks; it must be 1 to 2^31-1 by 1 to 65535 by 1 to 65535");
+        return refuse(launch, "a grid of " + std::to_string(g.x) + " x " + std::to_string(g.y) + " x " +
+                                  std::to_string(g.z) + " blocks; it must be 1 to 2^31-1 by 1 to 65535 by 1 to 65535");
     if (launch.dynamic_bytes > allowed_dynamic_bytes(kernel))
         return refuse(launch, std::to_string(launch.dynamic_bytes) + " bytes of dynamic shared memory, but " +
                                   std::to_string(allowed_dynamic_bytes(kernel)) +
@@ -123,12 +124,14 @@ bool run_launch(const Launch& launch, const void* kernel) {
     if (broken() || !legal_launch(launch, kernel)) return false;
     const Config config = sim::config();
     const std::uint64_t blocks = std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
-    // A walk that meets every block once: first + i * step, with step and the number of blocks coprime. The step is kept
-    // small, so that the product fits.
+    // A walk that meets every block once: first + i * step, with step and the number of blocks coprime. The step is
+    // kept small, so that the product fits.
     std::uint64_t first = 0, step = 1;
     if (config.shuffle_blocks) {
         first = (config.seed * 0x9e3779b97f4a7c15u) % blocks;
-        for (step = (config.seed * 2654435761u) % std::min<std::uint64_t>(blocks, 65521) | 1; std::gcd(step, blocks) != 1;) step += 2;
+        for (step = (config.seed * 2654435761u) % std::min<std::uint64_t>(blocks, 65521) | 1;
+             std::gcd(step, blocks) != 1;)
+            step += 2;
     }
     std::atomic<std::uint64_t> next{0};
     std::atomic<bool> stopped{false};
@@ -141,12 +144,17 @@ bool run_launch(const Launch& launch, const void* kernel) {
                                     static_cast<unsigned>(n / launch.grid.x / launch.grid.y)};
             if (!block.run(launch, index, config, config.seed * 1000003 + n, &stopped)) stopped = true;
         }
+        add_counters(block.counters());
+        block.counters() = {};
     };
+    add_counters({.launches = 1});
     const int processors = static_cast<int>(std::thread::hardware_concurrency());
     const int workers = static_cast<int>(std::min<std::uint64_t>(
         static_cast<std::uint64_t>(std::max(1, config.workers ? config.workers : processors)), blocks));
-    if (workers == 1) work();
-    else Crew::get().run(workers, work);
+    if (workers == 1)
+        work();
+    else
+        Crew::get().run(workers, work);
     happens_after(&stopped);
     check_red_zones("the launch at " + where(launch.site));
     return !stopped;

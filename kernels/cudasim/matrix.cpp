@@ -1,5 +1,6 @@
 #include "kernels/cudasim/matrix.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -10,19 +11,44 @@ namespace {
 float low(std::uint32_t pair) { return std::bit_cast<float>(pair << 16); }
 float high(std::uint32_t pair) { return std::bit_cast<float>(pair & 0xffff0000u); }
 
-template <int matrices, bool transposed> void run_ldmatrix(Part* const (&parts)[warp_lanes], unsigned) {
+// A matrix is read in one pass over the 32 banks of 4 bytes if its 8 rows of 16 bytes lie in different ones, or are the
+// same row.
+unsigned conflicts(Part* const (&parts)[warp_lanes], unsigned first_lane) {
+    unsigned worst = 0;
+    for (unsigned group = 0; group < 8; ++group) {  // of 4 banks
+        std::uintptr_t rows[8];
+        unsigned distinct = 0;
+        for (unsigned row = 0; row < 8; ++row) {
+            const auto address =
+                reinterpret_cast<std::uintptr_t>(static_cast<const LoadPart&>(*parts[first_lane + row]).row);
+            if (address / 16 % 8 != group || std::find(rows, rows + distinct, address) != rows + distinct) continue;
+            rows[distinct++] = address;
+        }
+        worst = std::max(worst, distinct);
+    }
+    return worst - 1;
+}
+
+template <int matrices, bool transposed>
+void run_ldmatrix(Part* const (&parts)[warp_lanes], unsigned) {
     Block& block = Block::current();
     std::uint16_t element[matrices][8][8];
     for (unsigned m = 0; m < matrices; ++m)
         for (unsigned row = 0; row < 8; ++row) {
             const auto& part = static_cast<const LoadPart&>(*parts[8 * m + row]);
-            const auto lane_text = [&] { return "lane " + std::to_string(8 * m + row) + " of the warp of " + block.who(); };
+            const auto lane_text = [&] {
+                return "lane " + std::to_string(8 * m + row) + " of the warp of " + block.who();
+            };
             if (reinterpret_cast<std::uintptr_t>(part.row) % 16 != 0)
-                block.stop(Kind::misaligned, lane_text() + " gives ldmatrix a row that is not 16-byte aligned, at " + where(part.site));
+                block.stop(Kind::misaligned,
+                           lane_text() + " gives ldmatrix a row that is not 16-byte aligned, at " + where(part.site));
             if (!block.shared().contains(part.row, 16))
-                block.stop(Kind::out_of_bounds, lane_text() + " gives ldmatrix a row outside of shared memory, at " + where(part.site));
+                block.stop(Kind::out_of_bounds,
+                           lane_text() + " gives ldmatrix a row outside of shared memory, at " + where(part.site));
             std::memcpy(element[m][row], part.row, 16);
         }
+    block.counters().ldmatrix += matrices;
+    for (unsigned m = 0; m < matrices; ++m) block.counters().ldmatrix_conflicts += conflicts(parts, 8 * m);
     for (unsigned lane = 0; lane < warp_lanes; ++lane) {
         const unsigned group = lane / 4, pair = lane % 4 * 2;
         std::uint32_t* r = static_cast<const LoadPart&>(*parts[lane]).registers;
@@ -42,6 +68,7 @@ struct MmaPart : Part {
 
 void run_mma(Part* const (&parts)[warp_lanes], unsigned) {
     float a[16][16], b[16][8], sum[16][8];
+    ++Block::current().counters().mma;
     for (unsigned lane = 0; lane < warp_lanes; ++lane) {
         const auto& part = static_cast<const MmaPart&>(*parts[lane]);
         const unsigned group = lane / 4, pair = lane % 4 * 2;
@@ -81,7 +108,8 @@ const Collective& ldmatrix_collective(int matrices, bool transposed) {
     return all[matrices / 4 * 2 + (transposed ? 1 : 0)];
 }
 
-void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, const Site& site) {
+void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
+                       const Site& site) {
     MmaPart part{{&mma_collective, all_lanes, site}, d, a, {b0, b1}};
     Block::current().join(part);
 }

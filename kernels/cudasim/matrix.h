@@ -1,4 +1,5 @@
-// kernels/cudasim/matrix.h: ldmatrix and mma.sync, each a collective over the fragments of all 32 lanes (PTX ISA 9.7.14).
+// kernels/cudasim/matrix.h: ldmatrix and mma.sync, each a collective over the fragments of all 32 lanes (PTX
+// ISA 9.7.14).
 #pragma once
 
 #include <cmath>
@@ -21,7 +22,8 @@ void ldmatrix(std::uint32_t (&registers)[matrices], const void* row, const Site&
 }
 
 // d += a b, summed in double along k and rounded once: neither the order nor the truncation of any one GPU.
-void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, const Site& site);
+void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
+                       const Site& site);
 
 inline float exp2_flushed(float x) {
     const float y = std::exp2(x);

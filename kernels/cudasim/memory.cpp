@@ -67,7 +67,8 @@ Found find_locked(const void* address) {
     return {at->second.place, at->first, at->second.bytes};
 }
 
-// The nearest allocation below tells by how far. Its own function, because a lock held where a block stops is held for ever.
+// The nearest allocation below tells by how far. Its own function, because a lock held where a block stops is held for
+// ever.
 std::string how_far_past(const std::byte* p) {
     const std::shared_lock lock(mutex);
     auto at = table.upper_bound(const_cast<std::byte*>(p));
@@ -103,18 +104,20 @@ void check_global(const void* address, std::size_t bytes, const Site& site) {
     const auto* p = static_cast<const std::byte*>(address);
     Block& block = Block::current();
     if (reinterpret_cast<std::uintptr_t>(address) % (bytes & (~bytes + 1)) != 0)
-        block.stop(Kind::misaligned, block.who() + " accesses " + std::to_string(bytes) + " bytes at an address that is no multiple of it, at " +
-                                         where(site));
+        block.stop(Kind::misaligned, block.who() + " accesses " + std::to_string(bytes) +
+                                         " bytes at an address that is no multiple of it, at " + where(site));
     if (block.shared().offset(address) >= 0) {
         if (block.shared().contains(address, bytes)) return;
-        block.stop(Kind::out_of_bounds, block.who() + " accesses shared memory outside of every array at " + where(site));
+        block.stop(Kind::out_of_bounds,
+                   block.who() + " accesses shared memory outside of every array at " + where(site));
     }
     if (last_version != version || p < last.data || p + bytes > last.data + last.bytes) {
         last = find_allocation(address);
         last_version = version;
     }
     if (last.place != Place::unknown && p + bytes <= last.data + last.bytes) return;
-    std::string text = block.who() + " accesses " + std::to_string(bytes) + " bytes outside of every allocation at " + where(site);
+    std::string text =
+        block.who() + " accesses " + std::to_string(bytes) + " bytes outside of every allocation at " + where(site);
     text += how_far_past(p);
     block.stop(Kind::out_of_bounds, text);
 }
@@ -123,11 +126,12 @@ void check_red_zones(const std::string& after) {
     const std::unique_lock lock(mutex);
     for (auto& [data, a] : table) {
         if (a.damaged) continue;
-        // Sanitizers keep the zones themselves, and reading them would be a finding.
+            // Sanitizers keep the zones themselves, and reading them would be a finding.
 #if !SIM_ASAN
         const std::size_t odd = a.bytes % 2;
         const bool below = red_zone_intact(data - red_zone_bytes, red_zone_bytes, a.poison);
-        const bool above = red_zone_intact(data + a.bytes + odd, padded(a.bytes) - a.bytes - odd + red_zone_bytes, a.poison);
+        const bool above =
+            red_zone_intact(data + a.bytes + odd, padded(a.bytes) - a.bytes - odd + red_zone_bytes, a.poison);
         if (below && above) continue;
         a.damaged = true;
         report(Kind::out_of_bounds, after + " wrote " + (above ? "before" : "past the end of") + " an allocation of " +

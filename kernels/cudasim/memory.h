@@ -8,11 +8,11 @@
 
 namespace sim {
 
-void* allocate_device(std::size_t bytes);   // 256-byte aligned, poisoned
+void* allocate_device(std::size_t bytes);  // 256-byte aligned, poisoned
 void* allocate_pinned(std::size_t bytes);
-bool release_device(void* data);            // false if it is not the start of such an allocation
+bool release_device(void* data);  // false if it is not the start of such an allocation
 bool release_pinned(void* data);
-std::size_t device_bytes();                 // allocated now
+std::size_t device_bytes();  // allocated now
 
 enum class Place : unsigned char { device, pinned, unknown };
 struct Found {

@@ -16,7 +16,8 @@ namespace sim {
 namespace {
 
 enum class What : unsigned char { all_reduce, reduce, broadcast, all_gather, reduce_scatter };
-constexpr const char* what_names[] = {"ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter"};
+constexpr const char* what_names[] = {"ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather",
+                                      "ncclReduceScatter"};
 
 // What one rank brings to a collective.
 struct Post {
@@ -34,7 +35,8 @@ struct Post {
     }
     std::string text() const {
         return std::string(what_names[static_cast<int>(what)]) + " of " + std::to_string(count) + " elements of type " +
-               std::to_string(type) + " (op " + std::to_string(op) + ", root " + std::to_string(root) + ") at " + where(site);
+               std::to_string(type) + " (op " + std::to_string(op) + ", root " + std::to_string(root) + ") at " +
+               where(site);
     }
 };
 // One collective of all ranks, from the first post to the last look.
@@ -55,7 +57,7 @@ struct Message {
 struct World {
     std::mutex mutex;
     int ranks = 0;
-    std::map<std::uint64_t, Meeting> meetings;                                 // by number, counted by each rank
+    std::map<std::uint64_t, Meeting> meetings;                                  // by number, counted by each rank
     std::map<std::pair<int, int>, std::vector<std::shared_ptr<Message>>> mail;  // by (from, to), oldest first
     cuda::ncclResult_t error = cuda::ncclSuccess;                               // ends everything
 };
@@ -77,7 +79,10 @@ std::map<std::string, std::weak_ptr<World>> worlds;
 std::uint64_t ids = 0;
 
 // Between ncclGroupStart and ncclGroupEnd: what this thread will submit.
-struct Pending { cudaStream_t stream; Operation operation; };
+struct Pending {
+    cudaStream_t stream;
+    Operation operation;
+};
 thread_local int group_depth = 0;
 thread_local std::vector<Pending> group;
 
@@ -88,7 +93,8 @@ ncclResult_t refuse(const std::string& text) {
 
 bool reachable(const void* p, std::size_t bytes) {
     const Found found = find_allocation(p);
-    return bytes == 0 || (found.place != Place::unknown && static_cast<const std::byte*>(p) + bytes <= found.data + found.bytes);
+    return bytes == 0 ||
+           (found.place != Place::unknown && static_cast<const std::byte*>(p) + bytes <= found.data + found.bytes);
 }
 
 // The whole collective, by the last rank that came, over the buffers of all.
@@ -132,7 +138,10 @@ void perform(const Meeting& meeting) {
 
 // Posts at the first attempt, and is done when the last rank has come. Can be run again, as a graph does.
 Operation collective(Communicator* comm, const Post& post) {
-    struct State { bool posted = false; std::uint64_t number = 0; };
+    struct State {
+        bool posted = false;
+        std::uint64_t number = 0;
+    };
     return [world = comm->world, comm, post, state = std::make_shared<State>()] {
         const std::lock_guard lock(world->mutex);
         if (world->error != ncclSuccess) {
@@ -146,8 +155,8 @@ Operation collective(Communicator* comm, const Post& post) {
             meeting.posts.resize(static_cast<std::size_t>(world->ranks));
             for (const auto& other : meeting.posts) {
                 if (!other || other->agrees(post)) continue;
-                report(Kind::disagreement, "rank " + std::to_string(comm->rank) + " calls " + post.text() + ", and another rank " +
-                                               other->text());
+                report(Kind::disagreement, "rank " + std::to_string(comm->rank) + " calls " + post.text() +
+                                               ", and another rank " + other->text());
                 world->error = ncclInvalidUsage;
                 mark_broken();
                 return true;
@@ -195,9 +204,10 @@ Operation receive(Communicator* comm, int peer, std::byte* to, std::size_t bytes
         if (queue.empty()) return false;
         Message& message = *queue.front();
         if (message.bytes != bytes) {
-            report(Kind::disagreement, "rank " + std::to_string(key.first) + " sends " + std::to_string(message.bytes) + " bytes at " +
-                                           where(message.site) + ", and rank " + std::to_string(key.second) + " receives " +
-                                           std::to_string(bytes) + " at " + where(site));
+            report(Kind::disagreement, "rank " + std::to_string(key.first) + " sends " + std::to_string(message.bytes) +
+                                           " bytes at " + where(message.site) + ", and rank " +
+                                           std::to_string(key.second) + " receives " + std::to_string(bytes) + " at " +
+                                           where(site));
             world->error = ncclInvalidUsage;
             mark_broken();
             return true;
@@ -211,7 +221,10 @@ Operation receive(Communicator* comm, int peer, std::byte* to, std::size_t bytes
 
 // Several operations that go on together: none waits for another to be done.
 Operation together(std::vector<Operation> operations) {
-    struct State { std::vector<Operation> operations; std::vector<bool> done; };
+    struct State {
+        std::vector<Operation> operations;
+        std::vector<bool> done;
+    };
     const std::size_t n = operations.size();
     return [state = std::make_shared<State>(State{std::move(operations), std::vector<bool>(n)})] {
         bool all = true;
@@ -225,17 +238,22 @@ Operation together(std::vector<Operation> operations) {
 }
 
 void enqueue(cudaStream_t stream, Operation operation) {
-    if (group_depth > 0) group.push_back({stream, std::move(operation)});
-    else submit(stream, std::move(operation));
+    if (group_depth > 0)
+        group.push_back({stream, std::move(operation)});
+    else
+        submit(stream, std::move(operation));
 }
 
-ncclResult_t call(Communicator* comm, cudaStream_t stream, const Post& post, std::size_t read_counts, std::size_t write_counts) {
+ncclResult_t call(Communicator* comm, cudaStream_t stream, const Post& post, std::size_t read_counts,
+                  std::size_t write_counts) {
     const std::size_t bytes = element_bytes(post.type);
     const int ranks = comm->world->ranks;
     if (bytes == 0) return refuse("type " + std::to_string(post.type) + " is not simulated");
-    if (post.root < 0 || post.root >= ranks) return refuse("root " + std::to_string(post.root) + " of " + std::to_string(ranks) + " ranks");
+    if (post.root < 0 || post.root >= ranks)
+        return refuse("root " + std::to_string(post.root) + " of " + std::to_string(ranks) + " ranks");
     const bool writes = post.what != What::reduce || post.root == comm->rank;
-    if (!reachable(post.from, read_counts * post.count * bytes) || (writes && !reachable(post.to, write_counts * post.count * bytes)))
+    if (!reachable(post.from, read_counts * post.count * bytes) ||
+        (writes && !reachable(post.to, write_counts * post.count * bytes)))
         return refuse(post.text() + ": a buffer is not as large, or is no memory of the device");
     enqueue(stream, collective(comm, post));
     return ncclSuccess;
@@ -249,8 +267,9 @@ std::byte* out(void* p) { return static_cast<std::byte*>(p); }
 namespace cuda {
 
 const char* ncclGetErrorString(ncclResult_t result) {
-    constexpr const char* names[] = {"no error",         "unhandled cuda error", "unhandled system error", "internal error",
-                                     "invalid argument", "invalid usage",        "remote process exited",  "in progress"};
+    constexpr const char* names[] = {
+        "no error",         "unhandled cuda error", "unhandled system error", "internal error",
+        "invalid argument", "invalid usage",        "remote process exited",  "in progress"};
     return names[static_cast<int>(result) & 7];
 }
 const char* ncclGetLastError(ncclComm_t) { return "sim::take_findings says what happened"; }
@@ -272,7 +291,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
     std::shared_ptr<World> world = entry.lock();
     if (!world) entry = world = std::make_shared<World>();
     if (world->ranks != 0 && world->ranks != ranks)
-        return refuse("one rank makes a communicator of " + std::to_string(ranks) + " ranks, another one of " + std::to_string(world->ranks));
+        return refuse("one rank makes a communicator of " + std::to_string(ranks) + " ranks, another one of " +
+                      std::to_string(world->ranks));
     world->ranks = ranks;
     *comm = new Communicator;
     (*comm)->world = std::move(world);
@@ -327,8 +347,8 @@ ncclResult_t ncclGroupEnd() {
     if (--group_depth > 0) return ncclSuccess;
     const std::vector<Pending> pending = std::move(group);
     group.clear();
-    // Where operations happen at the call, those of several ranks of one thread must go on together; a stream that waits or is
-    // captured takes its own.
+    // Where operations happen at the call, those of several ranks of one thread must go on together; a stream that
+    // waits or is captured takes its own.
     const bool at_once = config().streams == Streams::immediate;
     std::vector<bool> taken(pending.size());
     for (std::size_t i = 0; i < pending.size(); ++i) {
@@ -336,7 +356,9 @@ ncclResult_t ncclGroupEnd() {
         std::vector<Operation> operations;
         const bool captured = capturing(pending[i].stream);
         for (std::size_t k = i; k < pending.size(); ++k) {
-            if (taken[k] || (pending[k].stream != pending[i].stream && !(at_once && !captured && !capturing(pending[k].stream)))) continue;
+            if (taken[k] ||
+                (pending[k].stream != pending[i].stream && !(at_once && !captured && !capturing(pending[k].stream))))
+                continue;
             operations.push_back(pending[k].operation);
             taken[k] = true;
         }
@@ -345,39 +367,43 @@ ncclResult_t ncclGroupEnd() {
     return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t stream, Site site) {
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream, Site site) {
     return call(comm, stream, {What::all_reduce, count, type, op, 0, in(from), out(to), site}, 1, 1);
 }
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream, Site site) {
     return call(comm, stream, {What::reduce, count, type, op, root, in(from), out(to), site}, 1, 1);
 }
-ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream, Site site) {
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream, Site site) {
     const bool is_root = comm->rank == root;
-    return call(comm, stream, {What::broadcast, count, type, ncclSum, root, in(from), out(to), site}, is_root ? 1 : 0, 1);
+    return call(comm, stream, {What::broadcast, count, type, ncclSum, root, in(from), out(to), site}, is_root ? 1 : 0,
+                1);
 }
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream, Site site) {
     return call(comm, stream, {What::all_gather, count, type, ncclSum, 0, in(from), out(to), site}, 1,
                 static_cast<std::size_t>(comm->world->ranks));
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                               cudaStream_t stream, Site site) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream, Site site) {
     return call(comm, stream, {What::reduce_scatter, count, type, op, 0, in(from), out(to), site},
                 static_cast<std::size_t>(comm->world->ranks), 1);
 }
-ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream,
-                      Site site) {
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream, Site site) {
     const std::size_t bytes = count * element_bytes(type);
-    if (peer < 0 || peer >= comm->world->ranks || !reachable(from, bytes)) return refuse("a send to no rank, or from no memory, at " + where(site));
+    if (peer < 0 || peer >= comm->world->ranks || !reachable(from, bytes))
+        return refuse("a send to no rank, or from no memory, at " + where(site));
     enqueue(stream, send(comm, peer, in(from), bytes, site));
     return ncclSuccess;
 }
-ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream, Site site) {
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream,
+                      Site site) {
     const std::size_t bytes = count * element_bytes(type);
-    if (peer < 0 || peer >= comm->world->ranks || !reachable(to, bytes)) return refuse("a receive from no rank, or to no memory, at " + where(site));
+    if (peer < 0 || peer >= comm->world->ranks || !reachable(to, bytes))
+        return refuse("a receive from no rank, or to no memory, at " + where(site));
     enqueue(stream, receive(comm, peer, out(to), bytes, site));
     return ncclSuccess;
 }

@@ -1,9 +1,9 @@
-// kernels/cudasim/nccl.h: the part of NCCL that keel calls, with ranks as threads of one process, or one thread that drives
-// several inside a group.
+// kernels/cudasim/nccl.h: the part of NCCL that keel calls, with ranks as threads of one process, or one thread that
+// drives several inside a group.
 //
-// A collective is an operation of a stream: it is posted when its turn comes and is done when every rank has posted. Ranks that
-// disagree about what, how much or which type is a finding that names both, and an error for everybody, not a hang. Sums are
-// made in the order of ranks, so every rank has the same bits.
+// A collective is an operation of a stream: it is posted when its turn comes and is done when every rank has posted.
+// Ranks that disagree about what, how much or which type is a finding that names both, and an error for everybody, not
+// a hang. Sums are made in the order of ranks, so every rank has the same bits.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,9 @@ enum ncclDataType_t : int {
 };
 enum ncclRedOp_t : int { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 };
 constexpr int NCCL_UNIQUE_ID_BYTES = 128;
-struct ncclUniqueId { char internal[NCCL_UNIQUE_ID_BYTES]; };
+struct ncclUniqueId {
+    char internal[NCCL_UNIQUE_ID_BYTES];
+};
 using ncclComm_t = ::sim::Communicator*;
 
 const char* ncclGetErrorString(ncclResult_t result);
@@ -63,18 +65,18 @@ ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 
-ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t stream, Site site = Site::current());
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream, Site site = Site::current());
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream, Site site = Site::current());
-ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream, Site site = Site::current());
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream, Site site = Site::current());
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream, Site site = Site::current());
-ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                               cudaStream_t stream, Site site = Site::current());
-ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream,
-                      Site site = Site::current());
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream, Site site = Site::current());
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream, Site site = Site::current());
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream,
                       Site site = Site::current());
 

@@ -32,8 +32,10 @@ constexpr NamedError errors[] = {
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure; sim::take_findings says more"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
-    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
-    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
     {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
     {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
      "operation would make the legacy stream depend on a capturing blocking stream"},
@@ -59,8 +61,9 @@ bool fits(const char* what, const void* address, std::size_t bytes, bool want_de
     if (found.place == Place::unknown) return true;
     const auto offset = static_cast<const std::byte*>(address) - found.data;
     if (static_cast<std::size_t>(offset) + bytes <= found.bytes) return true;
-    report(Kind::bad_copy, std::string(what) + " has " + std::to_string(found.bytes - static_cast<std::size_t>(offset)) +
-                               " bytes left, but " + std::to_string(bytes) + " are asked for," + at);
+    report(Kind::bad_copy, std::string(what) + " has " +
+                               std::to_string(found.bytes - static_cast<std::size_t>(offset)) + " bytes left, but " +
+                               std::to_string(bytes) + " are asked for," + at);
     return false;
 }
 
@@ -69,7 +72,8 @@ bool check_copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind ki
     const bool any = kind == cudaMemcpyDefault;
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    return fits("the destination", to, bytes, to_device, any, site) && fits("the source", from, bytes, from_device, any, site);
+    return fits("the destination", to, bytes, to_device, any, site) &&
+           fits("the source", from, bytes, from_device, any, site);
 }
 
 }  // namespace
@@ -127,14 +131,30 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int of) {
     if (of < 0 || of >= devices) return set_last_error(cudaErrorInvalidDevice);
     switch (attribute) {
-        case cudaDevAttrMaxThreadsPerBlock: *value = max_threads; break;
-        case cudaDevAttrMaxSharedMemoryPerBlock: *value = Shared::static_limit; break;
-        case cudaDevAttrWarpSize: *value = 32; break;
-        case cudaDevAttrMultiProcessorCount: *value = multiprocessors; break;
-        case cudaDevAttrComputeCapabilityMajor: *value = major_version; break;
-        case cudaDevAttrComputeCapabilityMinor: *value = minor_version; break;
-        case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = multiprocessor_bytes; break;
-        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = Shared::optin_limit; break;
+        case cudaDevAttrMaxThreadsPerBlock:
+            *value = max_threads;
+            break;
+        case cudaDevAttrMaxSharedMemoryPerBlock:
+            *value = Shared::static_limit;
+            break;
+        case cudaDevAttrWarpSize:
+            *value = 32;
+            break;
+        case cudaDevAttrMultiProcessorCount:
+            *value = multiprocessors;
+            break;
+        case cudaDevAttrComputeCapabilityMajor:
+            *value = major_version;
+            break;
+        case cudaDevAttrComputeCapabilityMinor:
+            *value = minor_version;
+            break;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+            *value = multiprocessor_bytes;
+            break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+            *value = Shared::optin_limit;
+            break;
     }
     return cudaSuccess;
 }
@@ -172,7 +192,8 @@ cudaError_t cudaFreeHost(void* data) {
     return refuse(cudaErrorInvalidValue, Kind::bad_call, "cudaFreeHost of an address that cudaMallocHost did not give");
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, Site site) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
+                            Site site) {
     if (!check_copy(to, from, bytes, kind, site)) return set_last_error(cudaErrorInvalidValue);
     const bool from_pageable = find_allocation(from).place == Place::unknown;
     const bool to_pageable = find_allocation(to).place == Place::unknown;
@@ -213,13 +234,15 @@ cudaError_t cudaMemset(void* data, int value, std::size_t bytes, Site site) {
 
 cudaError_t set_function_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-    if (value < 0 || static_cast<std::size_t>(value) > Shared::optin_limit) return set_last_error(cudaErrorInvalidValue);
+    if (value < 0 || static_cast<std::size_t>(value) > Shared::optin_limit)
+        return set_last_error(cudaErrorInvalidValue);
     allow_dynamic_bytes(kernel, static_cast<std::size_t>(value));
     return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads, std::size_t bytes) {
     const std::size_t by_memory = multiprocessor_bytes / (bytes + 1024);
-    *blocks = static_cast<int>(std::min<std::size_t>(by_memory, threads > 0 ? 2048 / static_cast<std::size_t>(threads) : 0));
+    *blocks =
+        static_cast<int>(std::min<std::size_t>(by_memory, threads > 0 ? 2048 / static_cast<std::size_t>(threads) : 0));
     return cudaSuccess;
 }
 
@@ -227,10 +250,13 @@ cudaError_t check_launch(const cudaLaunchConfig_t& config, const void*) {
     if (broken()) return set_last_error(cudaErrorLaunchFailure);
     for (unsigned i = 0; i < config.numAttrs; ++i) {
         const cudaLaunchAttribute& a = config.attrs[i];
-        if (a.id == cudaLaunchAttributeClusterDimension && (a.val.clusterDim.x != 1 || a.val.clusterDim.y != 1 || a.val.clusterDim.z != 1))
-            return refuse(cudaErrorNotSupported, Kind::bad_launch, "clusters of more than one block are not simulated, at " + where(config.site));
+        if (a.id == cudaLaunchAttributeClusterDimension &&
+            (a.val.clusterDim.x != 1 || a.val.clusterDim.y != 1 || a.val.clusterDim.z != 1))
+            return refuse(cudaErrorNotSupported, Kind::bad_launch,
+                          "clusters of more than one block are not simulated, at " + where(config.site));
         if (a.id == cudaLaunchAttributeCooperative && a.val.cooperative)
-            return refuse(cudaErrorNotSupported, Kind::bad_launch, "cooperative launches are not simulated, at " + where(config.site));
+            return refuse(cudaErrorNotSupported, Kind::bad_launch,
+                          "cooperative launches are not simulated, at " + where(config.site));
     }
     return cudaSuccess;
 }

@@ -38,7 +38,7 @@ enum cudaError : int {
 using cudaError_t = cudaError;
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
-cudaError_t cudaGetLastError();   // and forgets it, but for a broken launch
+cudaError_t cudaGetLastError();  // and forgets it, but for a broken launch
 cudaError_t cudaPeekAtLastError();
 cudaError_t set_last_error(cudaError_t error);
 
@@ -86,13 +86,17 @@ cudaError_t cudaFree(void* data);
 cudaError_t cudaMallocHost(void** data, std::size_t bytes);
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* data);
-template <class T> cudaError_t cudaMalloc(T** data, std::size_t bytes) { return cudaMalloc(reinterpret_cast<void**>(data), bytes); }
-template <class T> cudaError_t cudaMallocHost(T** data, std::size_t bytes) {
+template <class T>
+cudaError_t cudaMalloc(T** data, std::size_t bytes) {
+    return cudaMalloc(reinterpret_cast<void**>(data), bytes);
+}
+template <class T>
+cudaError_t cudaMallocHost(T** data, std::size_t bytes) {
     return cudaMallocHost(reinterpret_cast<void**>(data), bytes);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, Site site = Site::current());
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr,
-                            Site site = Site::current());
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr, Site site = Site::current());
 cudaError_t cudaMemset(void* data, int value, std::size_t bytes, Site site = Site::current());
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream = nullptr,
                             Site site = Site::current());
@@ -135,7 +139,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes, std::size_t* count);  // nodes must be null: only their number
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void* nodes,
+                              std::size_t* count);  // nodes must be null: only their number
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
@@ -144,10 +149,12 @@ enum cudaFuncAttribute : int {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
 };
 cudaError_t set_function_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
-template <class... Params> cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute attribute, int value) {
+template <class... Params>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute attribute, int value) {
     return set_function_attribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, std::size_t bytes);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
+                                                          std::size_t bytes);
 
 enum cudaLaunchAttributeID : int {
     cudaLaunchAttributeIgnore = 0,
@@ -159,7 +166,9 @@ enum cudaLaunchAttributeID : int {
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
     union {
-        struct { unsigned x, y, z; } clusterDim;
+        struct {
+            unsigned x, y, z;
+        } clusterDim;
         int cooperative, programmaticStreamSerializationAllowed, priority;
     } val;
 };
@@ -187,7 +196,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     const auto* address = reinterpret_cast<const void*>(kernel);
     if (const cudaError_t error = check_launch(*config, address); error != cudaSuccess) return error;
     auto call = std::make_shared<const Call>(
-        Call{kernel, std::tuple<std::remove_cv_t<std::remove_reference_t<Params>>...>(std::forward<Arguments>(arguments)...)});
+        Call{kernel,
+             std::tuple<std::remove_cv_t<std::remove_reference_t<Params>>...>(std::forward<Arguments>(arguments)...)});
     std::size_t number = 0;
     std::apply(
         [&](const auto&... each) {

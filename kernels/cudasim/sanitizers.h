@@ -43,8 +43,8 @@ inline void happens_after([[maybe_unused]] const void* address) {
 #endif
 }
 
-// Between the two, what the calling thread reads and writes takes part in no race: a collective is done by one lane for all, and
-// orders nothing between them.
+// Between the two, what the calling thread reads and writes takes part in no race: a collective is done by one lane for
+// all, and orders nothing between them; and what the model allocates in passing is its own.
 inline void ignore_races() {
 #if SIM_TSAN
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
@@ -57,5 +57,12 @@ inline void heed_races() {
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 #endif
 }
+
+struct IgnoreRaces {
+    IgnoreRaces() { ignore_races(); }
+    ~IgnoreRaces() { heed_races(); }
+    IgnoreRaces(const IgnoreRaces&) = delete;
+    IgnoreRaces& operator=(const IgnoreRaces&) = delete;
+};
 
 }  // namespace sim

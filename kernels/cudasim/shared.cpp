@@ -51,7 +51,10 @@ void Shared::begin(std::size_t dynamic_bytes, Poison poison) {
     // Fresh memory, as the sanitizer sees it: what the last block did here is no race with this one.
     mmap(memory_.get(), arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 #endif
-    pieces_.clear();
+    {
+        const IgnoreRaces names_were_made_by_threads;
+        pieces_.clear();
+    }
     used_ = static_bytes_ = 0;
     poison_ = poison;
     std::byte* data = carve(dynamic_bytes, 1024);
@@ -76,6 +79,7 @@ std::byte* Shared::carve(std::size_t bytes, std::size_t align) {
 void* Shared::array(const void* tag, std::size_t bytes, std::size_t align, const Site& site, const char* name) {
     for (std::size_t i = 1; i < pieces_.size(); ++i)
         if (pieces_[i].tag == tag) return pieces_[i].data;
+    const IgnoreRaces the_first_thread_makes_it_for_all;
     static_bytes_ += bytes;
     std::byte* data = carve(bytes, align);
     pieces_.push_back({data, bytes, tag, std::string(name) + " of " + where(site)});
@@ -101,8 +105,8 @@ std::string Shared::damage() const {
         const bool below = red_zone_intact(piece.data - red_zone_bytes, red_zone_bytes, poison_);
         const bool above = red_zone_intact(piece.data + round_up(piece.bytes, 2), red_zone_bytes, poison_);
         if (below && above) continue;
-        text += (text.empty() ? "" : ", and ") + std::string(below ? "past the end of " : "before ") + piece.name + " (" +
-                std::to_string(piece.bytes) + " bytes)";
+        text += (text.empty() ? "" : ", and ") + std::string(below ? "past the end of " : "before ") + piece.name +
+                " (" + std::to_string(piece.bytes) + " bytes)";
     }
     return text;
 }

@@ -1,4 +1,5 @@
-// kernels/cudasim/shared.h: the shared memory of one block: pieces with red zones around them, poisoned when the block starts.
+// kernels/cudasim/shared.h: the shared memory of one block: pieces with red zones around them, poisoned when the block
+// starts.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,9 @@ private:
     };
     std::byte* carve(std::size_t bytes, std::size_t align);
 
-    struct Release { void operator()(std::byte* memory) const; };
+    struct Release {
+        void operator()(std::byte* memory) const;
+    };
     std::unique_ptr<std::byte, Release> memory_;
     std::size_t used_ = 0, static_bytes_ = 0;
     std::vector<Piece> pieces_;  // the dynamic one first

@@ -104,15 +104,18 @@ bool drain(const std::function<bool()>& until) {
             continue;
         }
         if (std::chrono::steady_clock::now() - last > patience) {
-            report(Kind::deadlock, "a stream of device " + std::to_string(device) + " waits for an event that nobody records, or a "
-                                   "collective whose peers do not come");
+            report(Kind::deadlock, "a stream of device " + std::to_string(device) +
+                                       " waits for an event that nobody records, or a "
+                                       "collective whose peers do not come");
             return false;
         }
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     return true;
 }
-bool drain(Stream* stream) { return drain([stream] { return empty(stream); }); }
+bool drain(Stream* stream) {
+    return drain([stream] { return empty(stream); });
+}
 
 void submit(Stream* stream, Operation operation) {
     if (stream && stream->graph) {
@@ -127,8 +130,10 @@ void submit(Stream* stream, Operation operation) {
         return;
     }
     // The default stream begins when every blocking stream is done, and is done before any goes on.
-    if (!stream) drain(blocking_streams_empty);
-    else drain(stream);  // what was queued before the mode changed
+    if (!stream)
+        drain(blocking_streams_empty);
+    else
+        drain(stream);  // what was queued before the mode changed
     drain([&] { return operation(); });
 }
 
@@ -205,7 +210,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (event->graph) {
         const std::lock_guard lock(mutex);
         // The stream joins the capture, after whatever the event comes after.
-        if (!stream || (stream->graph && stream->graph != event->graph)) return set_last_error(cudaErrorStreamCaptureInvalidated);
+        if (!stream || (stream->graph && stream->graph != event->graph))
+            return set_last_error(cudaErrorStreamCaptureInvalidated);
         if (!stream->graph) {
             stream->graph = event->graph;
             stream->tails.clear();
@@ -218,7 +224,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     }
     if (capturing(stream)) return set_last_error(cudaErrorStreamCaptureUnsupported);
     if (event->state->submitted == 0) return cudaSuccess;  // never recorded: no wait
-    submit(stream, [state = event->state, number = event->state->submitted.load()] { return state->completed >= number; });
+    submit(stream,
+           [state = event->state, number = event->state->submitted.load()] { return state->completed >= number; });
     return cudaSuccess;
 }
 
@@ -232,7 +239,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return event->state->completed >= event->state->submitted ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
-    if (begin->state->completed == 0 || end->state->completed == 0) return set_last_error(cudaErrorInvalidResourceHandle);
+    if (begin->state->completed == 0 || end->state->completed == 0)
+        return set_last_error(cudaErrorInvalidResourceHandle);
     *ms = std::chrono::duration<float, std::milli>(end->state->when - begin->state->when).count();
     return cudaSuccess;
 }
@@ -280,7 +288,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* out) {
     for (Stream* s : graph->streams) s->graph = nullptr, s->tails.clear();
     graph->streams.clear();
     if (std::find(joined.begin(), joined.end(), false) != joined.end()) {
-        report(Kind::bad_call, "cudaStreamEndCapture: work of another stream was captured and never joined by an event");
+        report(Kind::bad_call,
+               "cudaStreamEndCapture: work of another stream was captured and never joined by an event");
         *out = nullptr;
         return set_last_error(cudaErrorStreamCaptureUnjoined);
     }
@@ -318,7 +327,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
             std::vector<std::size_t> ready;
             for (std::size_t n = 0; n < replay->done.size(); ++n) {
                 const auto& after = replay->graph.nodes[n].after;
-                if (!replay->done[n] && std::all_of(after.begin(), after.end(), [&](std::size_t a) { return replay->done[a]; }))
+                if (!replay->done[n] &&
+                    std::all_of(after.begin(), after.end(), [&](std::size_t a) { return replay->done[a]; }))
                     ready.push_back(n);
             }
             progress = false;

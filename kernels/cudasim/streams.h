@@ -1,9 +1,9 @@
 // kernels/cudasim/streams.h: queues of operations, events, and graphs recorded from them.
 //
-// Immediate streams do everything at the call. Deferred ones do nothing until somebody waits; then an operation is chosen at
-// random among those whose stream and events allow it, again and again, until what is waited for is done. A program that
-// forgot an event thus meets the order it did not think of. Capture turns operations into a graph; a replay runs its nodes
-// in a random order that its edges allow.
+// Immediate streams do everything at the call. Deferred ones do nothing until somebody waits; then an operation is
+// chosen at random among those whose stream and events allow it, again and again, until what is waited for is done. A
+// program that forgot an event thus meets the order it did not think of. Capture turns operations into a graph; a
+// replay runs its nodes in a random order that its edges allow.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ using Operation = std::function<bool()>;
 // `stream` may be null: the default stream of the calling thread's device.
 void submit(Stream* stream, Operation operation);
 bool capturing(const Stream* stream);
-// Runs operations of the calling thread's device until `until()`, in deferred mode; reports a deadlock when nothing can go
-// on for long.
+// Runs operations of the calling thread's device until `until()`, in deferred mode; reports a deadlock when nothing can
+// go on for long.
 bool drain(const std::function<bool()>& until);
 bool drain(Stream* stream);  // all of it; null: everything on this device
 

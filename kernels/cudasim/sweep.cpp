@@ -80,8 +80,8 @@ SweepResult sweep(const SweepOptions& options, const std::function<void(Outputs&
         const auto same = [&](const Outputs& other) {
             const auto& a = outputs.all();
             const auto& b = other.all();
-            return a.size() == b.size() &&
-                   std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) { return x.bytes == y.bytes; });
+            return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                                      [](const auto& x, const auto& y) { return x.bytes == y.bytes; });
         };
         if (std::any_of(seen.begin(), seen.end(), same)) continue;
         if (seen.empty()) first_schedule = schedule.text();
@@ -93,9 +93,10 @@ SweepResult sweep(const SweepOptions& options, const std::function<void(Outputs&
                 const auto& y = b[i].bytes;
                 const auto at = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
                 if (at.first == x.end() && at.second == y.end()) continue;
-                result.findings.push_back(
-                    {Kind::nondeterminism, a[i].name + " differs from byte " + std::to_string(at.first - x.begin()) + " of " +
-                                               std::to_string(x.size()) + " on [" + first_schedule + "] [" + schedule.text() + "]"});
+                result.findings.push_back({Kind::nondeterminism, a[i].name + " differs from byte " +
+                                                                     std::to_string(at.first - x.begin()) + " of " +
+                                                                     std::to_string(x.size()) + " on [" +
+                                                                     first_schedule + "] [" + schedule.text() + "]"});
                 break;
             }
         }

@@ -1,4 +1,5 @@
-// kernels/cudasim/sweep.h: the same work under many schedules. A correct program makes no findings and the same bits each time.
+// kernels/cudasim/sweep.h: the same work under many schedules. A correct program makes no findings and the same bits
+// each time.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +41,8 @@ struct SweepOptions {
 
 struct SweepResult {
     int schedules = 0;
-    int distinct = 0;                // different outputs
-    std::vector<Finding> findings;   // of all runs, each kind and text once; the text ends with its first schedule
+    int distinct = 0;               // different outputs
+    std::vector<Finding> findings;  // of all runs, each kind and text once; the text ends with its first schedule
     bool clean() const { return findings.empty(); }
     bool has(Kind kind) const;
     // One finding a line, "divergence: …"; empty if clean.

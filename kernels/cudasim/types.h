@@ -1,5 +1,5 @@
-// kernels/cudasim/types.h: CUDA's vector types and the variables every kernel reads. Names are CUDA's, in a namespace of
-// their own, so that a program may hold the real runtime and this one side by side.
+// kernels/cudasim/types.h: CUDA's vector types and the variables every kernel reads. Names are CUDA's, in a namespace
+// of their own, so that a program may hold the real runtime and this one side by side.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,22 @@
 
 namespace sim::cuda {
 
-#define SIM_VECTORS(T, name, align2, align4)                                                  \
-    struct name##1 { T x; };                                                                  \
-    struct alignas(align2) name##2 { T x, y; };                                               \
-    struct name##3 { T x, y, z; };                                                            \
-    struct alignas(align4) name##4 { T x, y, z, w; };                                         \
-    constexpr name##1 make_##name##1(T x) { return {x}; }                                     \
-    constexpr name##2 make_##name##2(T x, T y) { return {x, y}; }                             \
-    constexpr name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                     \
+#define SIM_VECTORS(T, name, align2, align4)                              \
+    struct name##1 {                                                      \
+        T x;                                                              \
+    };                                                                    \
+    struct alignas(align2) name##2 {                                      \
+        T x, y;                                                           \
+    };                                                                    \
+    struct name##3 {                                                      \
+        T x, y, z;                                                        \
+    };                                                                    \
+    struct alignas(align4) name##4 {                                      \
+        T x, y, z, w;                                                     \
+    };                                                                    \
+    constexpr name##1 make_##name##1(T x) { return {x}; }                 \
+    constexpr name##2 make_##name##2(T x, T y) { return {x, y}; }         \
+    constexpr name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; } \
     constexpr name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 SIM_VECTORS(signed char, char, 2, 4)
 SIM_VECTORS(unsigned char, uchar, 2, 4)

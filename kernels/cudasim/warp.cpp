@@ -13,8 +13,8 @@ thread_local char warp_edges[max_threads / warp_lanes][2];
 void report_inactive(const Part& part, unsigned lane, unsigned source) {
     Block& block = Block::current();
     report(Kind::inactive_lane, "lane " + std::to_string(lane) + " of the warp of " + block.who() + " reads lane " +
-                                    std::to_string(source) + ", which takes no part in " + part.what->name + " with mask " +
-                                    hex(part.mask) + " at " + where(part.site));
+                                    std::to_string(source) + ", which takes no part in " + part.what->name +
+                                    " with mask " + hex(part.mask) + " at " + where(part.site));
 }
 
 void run_ballot(Part* const (&parts)[warp_lanes], unsigned mask) {

@@ -1,5 +1,5 @@
-// The three products of a linear layer, as row-major tensors seen through column-major descriptors, against double sums; and what
-// cublasLt would refuse or get wrong.
+// The three products of a linear layer, as row-major tensors seen through column-major descriptors, against double
+// sums; and what cublasLt would refuse or get wrong.
 #include <cmath>
 #include <cstring>
 
@@ -14,7 +14,8 @@ struct Matrix {  // row-major [rows][cols], rows `stride` apart
     std::int64_t stride;
 };
 
-template <class T> struct Device {
+template <class T>
+struct Device {
     T* data = nullptr;
     std::size_t n;
     explicit Device(std::size_t count) : n(count) { cudaMalloc(&data, n * sizeof(T)); }
@@ -44,7 +45,8 @@ cublasStatus_t product(const Call& call, const void* a, Matrix ma, const void* b
     const CublasLt& lt = cublaslt();
     lt.cublasLtCreate(&handle);
     lt.cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    const std::int32_t ta = call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, tb = call.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const std::int32_t ta = call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                       tb = call.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta);
     lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb);
     if (call.bias) {
@@ -57,15 +59,18 @@ cublasStatus_t product(const Call& call, const void* a, Matrix ma, const void* b
     lt.cublasLtMatrixLayoutCreate(&ld, call.out, md.cols, md.rows, md.stride);
     lt.cublasLtMatmulPreferenceCreate(&preference);
     const std::uint64_t workspace = call.workspace;
-    lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                            sizeof workspace);
     for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
         lt.cublasLtMatmulPreferenceSetAttribute(preference, which, &call.alignment, sizeof call.alignment);
     cublasLtMatmulHeuristicResult_t result;
     int found = 0;
-    cublasStatus_t status = lt.cublasLtMatmulAlgoGetHeuristic(handle, desc, la, lb, ld, ld, preference, 1, &result, &found);
+    cublasStatus_t status =
+        lt.cublasLtMatmulAlgoGetHeuristic(handle, desc, la, lb, ld, ld, preference, 1, &result, &found);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = lt.cublasLtMatmul(handle, desc, &call.alpha, a, la, b, lb, &call.beta, d, ld, d, ld, &result.algo, nullptr, 0, nullptr);
+        status = lt.cublasLtMatmul(handle, desc, &call.alpha, a, la, b, lb, &call.beta, d, ld, d, ld, &result.algo,
+                                   nullptr, 0, nullptr);
     lt.cublasLtMatmulDescDestroy(desc);
     for (const auto layout : {la, lb, ld}) lt.cublasLtMatrixLayoutDestroy(layout);
     lt.cublasLtMatmulPreferenceDestroy(preference);
@@ -82,17 +87,21 @@ constexpr std::uint64_t tokens = 13, in = 24, out = 40;
 constexpr std::int64_t stride = 32;  // of x: its rows lie apart
 std::vector<__nv_bfloat16> numbers(std::size_t n, int seed) {
     std::vector<__nv_bfloat16> x(n);
-    for (std::size_t i = 0; i < n; ++i) x[i] = __nv_bfloat16(static_cast<float>(static_cast<int>(i * 37 + static_cast<std::size_t>(seed)) % 23 - 11) / 8);
+    for (std::size_t i = 0; i < n; ++i)
+        x[i] =
+            __nv_bfloat16(static_cast<float>(static_cast<int>(i * 37 + static_cast<std::size_t>(seed)) % 23 - 11) / 8);
     return x;
 }
 float f(__nv_bfloat16 x) { return static_cast<float>(x); }
 
-// Sums of a few dozen products of small fractions: exact in float, so the expected result is one rounding of the true one.
+// Sums of a few dozen products of small fractions: exact in float, so the expected result is one rounding of the true
+// one.
 TEST(Blaslt, ForwardIsXTimesWTransposedWithBias) {
     const auto x = numbers(tokens * stride, 1), w = numbers(out * in, 2), bias = numbers(out, 3);
     Device<__nv_bfloat16> dx(x.size()), dw(w.size()), db(bias.size()), dy(tokens * out);
     dx.from(x), dw.from(w), db.from(bias);
-    ASSERT_EQ(product({.transpose_a = true, .bias = db.data}, dw.data, {out, in, in}, dx.data, {tokens, in, stride}, dy.data, {tokens, out, out}),
+    ASSERT_EQ(product({.transpose_a = true, .bias = db.data}, dw.data, {out, in, in}, dx.data, {tokens, in, stride},
+                      dy.data, {tokens, out, out}),
               CUBLAS_STATUS_SUCCESS);
     const auto y = dy.host();
     for (std::uint64_t t = 0; t < tokens; ++t)
@@ -106,7 +115,8 @@ TEST(Blaslt, DgradIsDyTimesW) {
     const auto dy = numbers(tokens * out, 1), w = numbers(out * in, 2);
     Device<__nv_bfloat16> ddy(dy.size()), dw(w.size()), ddx(tokens * in);
     ddy.from(dy), dw.from(w);
-    ASSERT_EQ(product({}, dw.data, {out, in, in}, ddy.data, {tokens, out, out}, ddx.data, {tokens, in, in}), CUBLAS_STATUS_SUCCESS);
+    ASSERT_EQ(product({}, dw.data, {out, in, in}, ddy.data, {tokens, out, out}, ddx.data, {tokens, in, in}),
+              CUBLAS_STATUS_SUCCESS);
     const auto dx = ddx.host();
     for (std::uint64_t t = 0; t < tokens; ++t)
         for (std::uint64_t i = 0; i < in; ++i) {
@@ -121,7 +131,8 @@ TEST(Blaslt, WgradAddsToFloat) {
     Device<__nv_bfloat16> ddy(dy.size()), dx(x.size());
     Device<float> dw(before.size());
     ddy.from(dy), dx.from(x), dw.from(before);
-    ASSERT_EQ(product({.transpose_b = true, .out = CUDA_R_32F, .beta = 1}, dx.data, {tokens, in, stride}, ddy.data, {tokens, out, out}, dw.data, {out, in, in}),
+    ASSERT_EQ(product({.transpose_b = true, .out = CUDA_R_32F, .beta = 1}, dx.data, {tokens, in, stride}, ddy.data,
+                      {tokens, out, out}, dw.data, {out, in, in}),
               CUBLAS_STATUS_SUCCESS);
     const auto got = dw.host();
     for (std::uint64_t o = 0; o < out; ++o)
@@ -136,7 +147,8 @@ TEST(Blaslt, WgradAddsToFloat) {
 TEST(Blaslt, BetaZeroDoesNotReadTheOldResult) {
     Device<float> a(16), b(16), d(16);
     a.from(std::vector<float>(16, 1)), b.from(std::vector<float>(16, 1));
-    ASSERT_EQ(product({.in = CUDA_R_32F, .out = CUDA_R_32F}, a.data, {4, 4, 4}, b.data, {4, 4, 4}, d.data, {4, 4, 4}), CUBLAS_STATUS_SUCCESS);
+    ASSERT_EQ(product({.in = CUDA_R_32F, .out = CUDA_R_32F}, a.data, {4, 4, 4}, b.data, {4, 4, 4}, d.data, {4, 4, 4}),
+              CUBLAS_STATUS_SUCCESS);
     EXPECT_EQ(d.host()[0], 4);
 }
 
@@ -147,13 +159,15 @@ TEST(Blaslt, WhatCannotBeMultipliedIsRefusedWithItsReason) {
     EXPECT_NE(finding().find("shapes disagree"), std::string::npos);
     EXPECT_NE(product({}, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 4}), CUBLAS_STATUS_SUCCESS);
     EXPECT_NE(finding().find("a leading dimension is less than the rows"), std::string::npos);
-    EXPECT_NE(product({.in = CUDA_R_32F}, a.data, {4, 4, 4}, b.data, {4, 4, 4}, d.data, {4, 4, 4}), CUBLAS_STATUS_SUCCESS);
+    EXPECT_NE(product({.in = CUDA_R_32F}, a.data, {4, 4, 4}, b.data, {4, 4, 4}, d.data, {4, 4, 4}),
+              CUBLAS_STATUS_SUCCESS);
     EXPECT_NE(finding().find("float gives float"), std::string::npos);
     EXPECT_NE(product({}, a.data + 1, {4, 4, 4}, b.data, {4, 4, 4}, d.data, {4, 4, 4}), CUBLAS_STATUS_SUCCESS);
     EXPECT_NE(finding().find("a is not aligned to 16 bytes"), std::string::npos);
     EXPECT_NE(product({}, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 9}), CUBLAS_STATUS_SUCCESS);
     EXPECT_NE(finding().find("d needs 142 bytes of device memory"), std::string::npos);
-    EXPECT_NE(product({.workspace = 1 << 16}, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 8}), CUBLAS_STATUS_SUCCESS);
+    EXPECT_NE(product({.workspace = 1 << 16}, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 8}),
+              CUBLAS_STATUS_SUCCESS);
     EXPECT_NE(finding().find("the algorithm needs 65536 bytes of workspace"), std::string::npos);
     EXPECT_EQ(product({}, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 8}), CUBLAS_STATUS_SUCCESS);
     EXPECT_EQ(finding(), "");

@@ -13,7 +13,8 @@ constexpr int words = 1024;  // of input and of output
 
 // A bf16 of a small integer, -8 … 7, from any bits.
 KEEL_INLINE Word small_pair(Word x) {
-    return pack_bf16(static_cast<float>(static_cast<int>(x % 16) - 8), static_cast<float>(static_cast<int>(x / 16 % 16) - 8));
+    return pack_bf16(static_cast<float>(static_cast<int>(x % 16) - 8),
+                     static_cast<float>(static_cast<int>(x / 16 % 16) - 8));
 }
 KEEL_INLINE Word bits(float x) { return __float_as_uint(x); }
 
@@ -22,14 +23,16 @@ __global__ void mma(Word* out, const Word* in) {
     Word a[4];
     float d[4];
 #pragma unroll
-    for (Word i = 0; i < 4; ++i) a[i] = small_pair(in[4 * lane + i]), d[i] = static_cast<float>(in[128 + 4 * lane + i] % 100);
+    for (Word i = 0; i < 4; ++i)
+        a[i] = small_pair(in[4 * lane + i]), d[i] = static_cast<float>(in[128 + 4 * lane + i] % 100);
     mma_bf16(d, a, small_pair(in[256 + 2 * lane]), small_pair(in[257 + 2 * lane]));
 #pragma unroll
     for (Word i = 0; i < 4; ++i) out[4 * lane + i] = bits(d[i]);
 }
 
 // which: 0 x4, 1 x4.trans, 2 x2, 3 x2.trans
-template <int which> __global__ void load_matrices(Word* out, const Word* in) {
+template <int which>
+__global__ void load_matrices(Word* out, const Word* in) {
     KEEL_SHARED(Word, tile, [128]);
     const Word lane = threadIdx.x;
 #pragma unroll
@@ -70,7 +73,8 @@ __global__ void shuffles(Word* out, const Word* in) {
     out[96 + lane] = __shfl_xor_sync(all_lanes, x, 20, 16);
     out[128 + lane] = __ballot_sync(all_lanes, x & 1u);
     out[160 + lane] = __match_any_sync(all_lanes, x % 4);
-    out[192 + lane] = __reduce_add_sync(all_lanes, x % 1000u) + __reduce_max_sync(all_lanes, x) + __reduce_min_sync(all_lanes, x);
+    out[192 + lane] =
+        __reduce_add_sync(all_lanes, x % 1000u) + __reduce_max_sync(all_lanes, x) + __reduce_min_sync(all_lanes, x);
 }
 
 __global__ void conversions(Word* out, const Word* in) {
@@ -113,8 +117,8 @@ std::vector<Conformance> conformance() {
     Word state = 12345;
     for (Word& w : input) w = state = state * 1664525u + 1013904223u;
     // The corners of float: zeros, one, a tie, infinities, NaN, the largest and the smallest.
-    const Word corners[] = {0, 0x80000000u, 0x3f800000u, 0x3f808000u, 0x3f818000u, 0x7f800000u, 0xff800000u, 0x7fc00000u,
-                            0xffc12345u, 0x7f7fffffu, 0x00000001u, 0x007fffffu};
+    const Word corners[] = {0,           0x80000000u, 0x3f800000u, 0x3f808000u, 0x3f818000u, 0x7f800000u,
+                            0xff800000u, 0x7fc00000u, 0xffc12345u, 0x7f7fffffu, 0x00000001u, 0x007fffffu};
     for (std::size_t i = 0; i < std::size(corners); ++i) input[i + 200] = corners[i];
     Word *in = nullptr, *out = nullptr;
     check(cudaMalloc(&in, words * sizeof(Word)));

@@ -1,5 +1,5 @@
-// tests/sim/conformance.h: one fixed computation for every wrapper of mma.cuh and async.cuh and what kernels use beside them,
-// and a hash of its result. Inputs are such that results are exact: cudasim and a GPU must agree bit for bit.
+// tests/sim/conformance.h: one fixed computation for every wrapper of mma.cuh and async.cuh and what kernels use beside
+// them, and a hash of its result. Inputs are such that results are exact: cudasim and a GPU must agree bit for bit.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The hashes of conformance.cu under cudasim are known, do not depend on the schedule, and are those of a GPU where there is one.
+// The hashes of conformance.cu under cudasim are known, do not depend on the schedule, and are those of a GPU where
+// there is one.
 #include "tests/sim/conformance.h"
 
 #include <gtest/gtest.h>

@@ -21,11 +21,13 @@ TEST(Cub, SortPairsIsStableAndChecksItsScratch) {
     for (int i = 0; i < n; ++i) EXPECT_EQ(sorted[i], keys[order[i]]);
     EXPECT_TRUE(sim::take_findings().empty());
     --bytes;
-    EXPECT_EQ(cub::DeviceRadixSort::SortPairs(temp, bytes, keys, sorted, values, order, n, 0, 3), cudaErrorInvalidValue);
+    EXPECT_EQ(cub::DeviceRadixSort::SortPairs(temp, bytes, keys, sorted, values, order, n, 0, 3),
+              cudaErrorInvalidValue);
     const auto findings = sim::take_findings();
     ASSERT_EQ(findings.size(), 1u);
     EXPECT_NE(findings[0].text.find("bytes of scratch"), std::string::npos);
-    for (void* p : {static_cast<void*>(keys), static_cast<void*>(values), static_cast<void*>(sorted), static_cast<void*>(order), temp})
+    for (void* p : {static_cast<void*>(keys), static_cast<void*>(values), static_cast<void*>(sorted),
+                    static_cast<void*>(order), temp})
         cudaFree(p);
     cudaGetLastError();
 }

@@ -1,5 +1,5 @@
-// ldmatrix and mma.m16n8k16 against the maps of the PTX ISA ("Matrix fragments"), written out here a second time: the other way
-// round, from an element to its lane and register. Shuffles, votes and reductions against their definitions.
+// ldmatrix and mma.m16n8k16 against the maps of the PTX ISA ("Matrix fragments"), written out here a second time: the
+// other way round, from an element to its lane and register. Shuffles, votes and reductions against their definitions.
 #include <cmath>
 #include <cstring>
 
@@ -16,7 +16,9 @@ Home home_of_a(unsigned row, unsigned column) {
     return {row % 8 * 4 + column % 8 / 2, (row >= 8 ? 1u : 0u) + (column >= 8 ? 2u : 0u), column % 2};
 }
 Home home_of_b(unsigned k, unsigned n) { return {n * 4 + k % 8 / 2, k >= 8 ? 1u : 0u, k % 2}; }
-Home home_of_d(unsigned row, unsigned column) { return {row % 8 * 4 + column / 2, (row >= 8 ? 2u : 0u) + column % 2, 0}; }
+Home home_of_d(unsigned row, unsigned column) {
+    return {row % 8 * 4 + column / 2, (row >= 8 ? 2u : 0u) + column % 2, 0};
+}
 
 // x: 32 lanes of a[4], then of b[2]; the results go to d, 32 lanes of 4 floats.
 __global__ void multiply(std::uint32_t* x) {
@@ -58,6 +60,7 @@ TEST(Fragments, MmaMultipliesTheMatricesThatTheIsaDescribes) {
         for (unsigned j = 0; j < 8; ++j) x[192 + home_of_d(i, j).lane * 4 + home_of_d(i, j).reg] = bits_of(c[i][j]);
 
     std::vector<std::uint32_t> got;
+    sim::take_counters();
     const auto result = sim::sweep({}, [&](sim::Outputs& outputs) {
         got = x;
         std::uint32_t* device = nullptr;
@@ -71,6 +74,7 @@ TEST(Fragments, MmaMultipliesTheMatricesThatTheIsaDescribes) {
         outputs.add("d", got.data(), got.size() * 4);
     });
     EXPECT_EQ(result.text(), "");
+    EXPECT_EQ(sim::take_counters().mma, 24u);  // one for each schedule
     for (unsigned i = 0; i < 16; ++i)
         for (unsigned j = 0; j < 8; ++j) {
             float want = c[i][j];  // small integers: exact in float, in any order
@@ -81,7 +85,8 @@ TEST(Fragments, MmaMultipliesTheMatricesThatTheIsaDescribes) {
 }
 
 // Elements of four 8 x 8 matrices are 64 m + 8 row + column; lane i brings row i % 8 of matrix i / 8.
-template <int matrices, bool transposed> __global__ void load_fragments(std::uint32_t* x) {
+template <int matrices, bool transposed>
+__global__ void load_fragments(std::uint32_t* x) {
     KEEL_SHARED(std::uint16_t, tile, [4][8][8]);
     const unsigned lane = threadIdx.x;
     for (unsigned i = lane; i < 256; i += 32) tile[i / 64][i / 8 % 8][i % 8] = static_cast<std::uint16_t>(i);
@@ -93,7 +98,8 @@ template <int matrices, bool transposed> __global__ void load_fragments(std::uin
     if constexpr (matrices == 2 && transposed) ldmatrix_x2_trans(r, tile[lane / 8][lane % 8]);
     for (unsigned m = 0; m < matrices; ++m) x[lane * 4 + m] = r[m];
 }
-template <int matrices, bool transposed> void ldmatrix_is_the_map() {
+template <int matrices, bool transposed>
+void ldmatrix_is_the_map() {
     std::vector<std::uint32_t> got;
     const auto result = sim::sweep({}, [&](sim::Outputs& outputs) {
         got.assign(128, 0);
@@ -113,7 +119,8 @@ template <int matrices, bool transposed> void ldmatrix_is_the_map() {
             for (unsigned column = 0; column < 8; ++column) {
                 const unsigned r = transposed ? column : row, c = transposed ? row : column;
                 const std::uint32_t pair = got[(r * 4 + c / 2) * 4 + m];
-                EXPECT_EQ(c % 2 ? pair >> 16 : pair & 0xffffu, m * 64 + row * 8 + column) << m << " " << row << " " << column;
+                EXPECT_EQ(c % 2 ? pair >> 16 : pair & 0xffffu, m * 64 + row * 8 + column)
+                    << m << " " << row << " " << column;
             }
 }
 TEST(Fragments, LdmatrixX4IsTheMap) { ldmatrix_is_the_map<4, false>(); }
@@ -121,7 +128,40 @@ TEST(Fragments, LdmatrixX4TransIsTheMap) { ldmatrix_is_the_map<4, true>(); }
 TEST(Fragments, LdmatrixX2IsTheMap) { ldmatrix_is_the_map<2, false>(); }
 TEST(Fragments, LdmatrixX2TransIsTheMap) { ldmatrix_is_the_map<2, true>(); }
 
-// ---- warp functions ------------------------------------------------------------------------------------------------------------
+// Rows of 64 bf16 are 128 bytes: the 8 rows of a matrix lie in the same banks, unless chunks of 16 bytes are swizzled
+// by the row.
+template <bool swizzled>
+__global__ void load_tile(std::uint32_t* x) {
+    KEEL_SHARED(std::uint16_t, tile, [8][64]);
+    const unsigned lane = threadIdx.x;
+    for (unsigned i = lane; i < 512; i += 32) tile[i / 64][i % 64] = static_cast<std::uint16_t>(i);
+    __syncthreads();
+    std::uint32_t r[4];
+    const unsigned row = lane % 8, chunk = lane / 8;
+    ldmatrix_x4(r, &tile[row][8 * (swizzled ? chunk ^ row : chunk)]);
+    x[lane] = r[0];
+}
+TEST(Fragments, BankConflictsOfLdmatrixAreCounted) {
+    for (const bool swizzled : {false, true}) {
+        sim::take_counters();
+        std::uint32_t* device = nullptr;
+        cudaMalloc(&device, 128);
+        cudaLaunchConfig_t config{};
+        config.blockDim = 32;
+        config.gridDim = 3;
+        cudaLaunchKernelEx(&config, swizzled ? load_tile<true> : load_tile<false>, device);
+        cudaFree(device);
+        const sim::Counters counted = sim::take_counters();
+        EXPECT_EQ(counted.launches, 1u);
+        EXPECT_EQ(counted.blocks, 3u);
+        EXPECT_EQ(counted.barriers, 3u);
+        EXPECT_EQ(counted.ldmatrix, 12u);
+        EXPECT_EQ(counted.ldmatrix_conflicts, swizzled ? 0u : 84u);  // 8 rows in the same banks: 7 more passes each
+    }
+}
+
+// ---- warp functions
+// ------------------------------------------------------------------------------------------------------------
 
 std::vector<int> run_on_lanes(void (*kernel)(int*)) {
     std::vector<int> got(32);
@@ -138,7 +178,8 @@ std::vector<int> run_on_lanes(void (*kernel)(int*)) {
     EXPECT_EQ(result.text(), "");
     return got;
 }
-template <class F> void expect_lanes(void (*kernel)(int*), F want) {
+template <class F>
+void expect_lanes(void (*kernel)(int*), F want) {
     const auto got = run_on_lanes(kernel);
     for (int lane = 0; lane < 32; ++lane) EXPECT_EQ(got[static_cast<std::size_t>(lane)], want(lane)) << "lane " << lane;
 }
@@ -165,12 +206,14 @@ __global__ void votes(int* x) {
     const int lane = lane_id();
     const int odd = lane % 2;
     x[lane] = static_cast<int>(__ballot_sync(all_lanes, odd) == 0xaaaaaaaau) + 2 * __any_sync(all_lanes, lane == 31) +
-              4 * __all_sync(all_lanes, lane < 31) + 8 * static_cast<int>(__match_any_sync(all_lanes, lane / 8) == 0xffu << lane / 8 * 8);
+              4 * __all_sync(all_lanes, lane < 31) +
+              8 * static_cast<int>(__match_any_sync(all_lanes, lane / 8) == 0xffu << lane / 8 * 8);
 }
 __global__ void reductions(int* x) {
     const int lane = lane_id();
     const unsigned mask = lane < 20 ? 0x000fffffu : 0xfff00000u;
-    x[lane] = __reduce_add_sync(mask, lane) + 1000 * __reduce_max_sync(mask, lane) + 100000 * __reduce_min_sync(mask, lane);
+    x[lane] =
+        __reduce_add_sync(mask, lane) + 1000 * __reduce_max_sync(mask, lane) + 100000 * __reduce_min_sync(mask, lane);
 }
 __global__ void halves(int* x) {  // the two halves of a warp go different ways, each with its own mask
     const int lane = lane_id();
@@ -191,14 +234,15 @@ TEST(Fragments, VotesAndReductionsHonourTheirMasks) {
 
 __global__ void block_votes(int* x) {
     const int i = lane_id();
-    x[i] = __syncthreads_count(i < 5) + 100 * __syncthreads_or(i == 3) + 1000 * __syncthreads_and(i >= 0) + 10000 * __syncthreads_and(i != 9);
+    x[i] = __syncthreads_count(i < 5) + 100 * __syncthreads_or(i == 3) + 1000 * __syncthreads_and(i >= 0) +
+           10000 * __syncthreads_and(i != 9);
 }
 TEST(Fragments, BarriersCountAndVote) {
     expect_lanes(block_votes, [](int) { return 5 + 100 + 1000; });
 }
 
 TEST(Fragments, Bf16RoundsToNearestEvenAndKeepsNaN) {
-    EXPECT_EQ(__float2bfloat16(1.00390625f).bits, 0x3f80);   // a tie, to even
+    EXPECT_EQ(__float2bfloat16(1.00390625f).bits, 0x3f80);  // a tie, to even
     EXPECT_EQ(__float2bfloat16(1.01171875f).bits, 0x3f82);
     EXPECT_EQ(__float2bfloat16(std::nanf("")).bits, 0x7fff);
     EXPECT_EQ(__float2bfloat16(3.4e38f).bits, 0x7f80);

@@ -1,4 +1,5 @@
-// tests/sim/gpu_tensor.h: tensors in the memory of a GPU, real or simulated, and ops swept over the schedules of cudasim.
+// tests/sim/gpu_tensor.h: tensors in the memory of a GPU, real or simulated, and ops swept over the schedules of
+// cudasim.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +16,8 @@
 namespace keel {
 
 // A tensor of its own allocation, filled with values rounded to T, or left as allocated (under cudasim: poison).
-template <class T> class GpuTensor {
+template <class T>
+class GpuTensor {
 public:
     GpuTensor(Gpu& gpu, Stream& stream, std::initializer_list<std::int64_t> dims)
         : gpu_(gpu), stream_(stream), view_(nullptr, dims), bytes_(view_.bytes()), data_(gpu.allocate(bytes_)) {
@@ -41,8 +43,10 @@ public:
         gpu_.copy_out(stream_, host.data(), data_, bytes_);
         Values out(host.size());
         for (std::size_t i = 0; i < host.size(); ++i) {
-            if constexpr (std::is_same_v<T, bf16>) out[i] = static_cast<double>(static_cast<float>(host[i]));
-            else out[i] = static_cast<double>(host[i]);
+            if constexpr (std::is_same_v<T, bf16>)
+                out[i] = static_cast<double>(static_cast<float>(host[i]));
+            else
+                out[i] = static_cast<double>(host[i]);
         }
         return out;
     }
@@ -65,9 +69,10 @@ struct SimulatedGpu {
     }
 };
 
-// run(gpu, stream) returns every output. Runs it under the schedules of `options` and demands the same bits and no findings;
-// then, where there is a real GPU, once there. Returns the outputs, one set for each device.
-template <class Run> std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {}) {
+// run(gpu, stream) returns every output. Runs it under the schedules of `options` and demands the same bits and no
+// findings; then, where there is a real GPU, once there. Returns the outputs, one set for each device.
+template <class Run>
+std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {}) {
     std::vector<std::vector<Values>> all;
     SimulatedGpu& one = SimulatedGpu::get();
     const sim::SweepResult result = sim::sweep(options, [&](sim::Outputs& outputs) {

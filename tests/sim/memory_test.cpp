@@ -1,5 +1,5 @@
-// Seeded mistakes with memory: out of bounds in global and shared memory, misaligned vectors, launches and copies that a GPU
-// refuses. Each is named with its line, or with the launch that made the damage; the fixed twins are silent.
+// Seeded mistakes with memory: out of bounds in global and shared memory, misaligned vectors, launches and copies that
+// a GPU refuses. Each is named with its line, or with the launch that made the damage; the fixed twins are silent.
 #include "tests/sim/sweep_kernel.h"
 
 namespace keel::on_cudasim {
@@ -7,10 +7,12 @@ namespace {
 
 using sim::Kind;
 
-// ---- global memory -----------------------------------------------------------------------------------------------------------
+// ---- global memory
+// -----------------------------------------------------------------------------------------------------------
 
 std::string line;
-template <bool fixed> __global__ void checked(float* x, unsigned n) {
+template <bool fixed>
+__global__ void checked(float* x, unsigned n) {
     const unsigned i = blockIdx.x * 32 + threadIdx.x;
     if (fixed ? i >= n : i > n) return;
     line = next_line();
@@ -19,11 +21,13 @@ template <bool fixed> __global__ void checked(float* x, unsigned n) {
 TEST(SimMemory, AnElementPastTheEndIsNamedWithThreadAndLine) {
     EXPECT_EQ(sweep_kernel({.blocks = 2}, counting(40), checked<true>, 40u).text(), "");
     const auto result = sweep_kernel({.blocks = 2}, counting(40), checked<false>, 40u);
-    EXPECT_TRUE(result.says(Kind::out_of_bounds, {"thread 8 of block 1", "4 bytes", "0 bytes past the end of one of 160", line}))
+    EXPECT_TRUE(result.says(Kind::out_of_bounds,
+                            {"thread 8 of block 1", "4 bytes", "0 bytes past the end of one of 160", line}))
         << result.text();
 }
 
-template <bool fixed> __global__ void unchecked(float* x, unsigned n) {
+template <bool fixed>
+__global__ void unchecked(float* x, unsigned n) {
     const unsigned i = blockIdx.x * 32 + threadIdx.x;
     if (fixed ? i < n : i <= n) x[i] = 7;
 }
@@ -32,18 +36,24 @@ TEST(SimMemory, APlainWritePastTheEndIsFoundInTheRedZoneAndNamesTheLaunch) {
     EXPECT_EQ(sweep_kernel({.blocks = 2}, counting(40), unchecked<true>, 40u).text(), "");
     line = next_line();
     const auto result = sweep_kernel({.blocks = 2}, counting(40), unchecked<false>, 40u);
-    EXPECT_TRUE(result.says(Kind::out_of_bounds, {"the launch at", line, "past the end of an allocation of 160 bytes"})) << result.text();
+    EXPECT_TRUE(result.says(Kind::out_of_bounds, {"the launch at", line, "past the end of an allocation of 160 bytes"}))
+        << result.text();
 }
 __global__ void before(float* x) { x[-1] = 7; }
 TEST(SimMemory, APlainWriteBeforeTheStartIsFoundInTheRedZone) {
-    EXPECT_TRUE(sweep_kernel({}, counting(40), before).says(Kind::out_of_bounds, {"wrote before an allocation of 160 bytes"}));
+    EXPECT_TRUE(
+        sweep_kernel({}, counting(40), before).says(Kind::out_of_bounds, {"wrote before an allocation of 160 bytes"}));
 }
 #endif
 
-template <int by> __global__ void as_vectors(float* x) { store<4>(x + by + 4 * threadIdx.x, load<4>(x + by)); }
+template <int by>
+__global__ void as_vectors(float* x) {
+    store<4>(x + by + 4 * threadIdx.x, load<4>(x + by));
+}
 TEST(SimMemory, AMisalignedVectorIsNamed) {
     EXPECT_FALSE(sweep_kernel({.threads = 8}, counting(40), as_vectors<4>).has(Kind::misaligned));
-    EXPECT_TRUE(sweep_kernel({.threads = 8}, counting(40), as_vectors<1>).says(Kind::misaligned, {"16 bytes", "memory_test.cpp"}));
+    EXPECT_TRUE(sweep_kernel({.threads = 8}, counting(40), as_vectors<1>)
+                    .says(Kind::misaligned, {"16 bytes", "memory_test.cpp"}));
 }
 
 __global__ void add_somewhere(float* x, long long by) { atomicAdd(x + by, 1.0f); }
@@ -62,9 +72,11 @@ TEST(SimMemory, APointerOfTheHostAmongTheArgumentsIsNamed) {
     EXPECT_TRUE(result.says(Kind::out_of_bounds, {"argument 0", "memory_test.cpp"})) << result.text();
 }
 
-// ---- shared memory ---------------------------------------------------------------------------------------------------------------
+// ---- shared memory
+// ---------------------------------------------------------------------------------------------------------------
 
-template <bool fixed> __global__ void static_shared(float* x) {
+template <bool fixed>
+__global__ void static_shared(float* x) {
     KEEL_SHARED(float, tile, [32]);
     KEEL_SHARED(float, other, [32]);
     const unsigned i = threadIdx.x;
@@ -77,11 +89,13 @@ template <bool fixed> __global__ void static_shared(float* x) {
 #if !SIM_ASAN
 TEST(SimMemory, AWritePastAStaticSharedArrayIsFoundAndNamesTheArray) {
     EXPECT_EQ(sweep_kernel({}, counting(32), static_shared<true>).text(), "");
-    EXPECT_TRUE(sweep_kernel({}, counting(32), static_shared<false>).says(Kind::out_of_bounds, {"past the end of tile of", "128 bytes"}));
+    EXPECT_TRUE(sweep_kernel({}, counting(32), static_shared<false>)
+                    .says(Kind::out_of_bounds, {"past the end of tile of", "128 bytes"}));
 }
 #endif
 
-template <bool fixed> __global__ void dynamic_shared(float* x) {
+template <bool fixed>
+__global__ void dynamic_shared(float* x) {
     KEEL_DYNAMIC_SHARED(float, tile);
     const unsigned i = threadIdx.x;
     tile[fixed ? i : i + 1] = x[i];
@@ -96,7 +110,8 @@ TEST(SimMemory, AWritePastDynamicSharedMemoryIsFound) {
 }
 #endif
 
-template <bool fixed> __global__ void copies(float* x) {
+template <bool fixed>
+__global__ void copies(float* x) {
     KEEL_SHARED(float, tile, [128]);
     const unsigned i = threadIdx.x;
     line = next_line();
@@ -112,7 +127,8 @@ TEST(SimMemory, AnAsynchronousCopyToOutsideOfAnArrayIsNamed) {
     EXPECT_TRUE(sweep_kernel({}, counting(127), copies<true>).says(Kind::out_of_bounds, {"thread 31", line}));
 }
 
-template <bool fixed> __global__ void rows(float* x) {
+template <bool fixed>
+__global__ void rows(float* x) {
     KEEL_SHARED(__nv_bfloat16, tile, [8][8]);
     const unsigned i = threadIdx.x;
     for (unsigned k = i; k < 64; k += 32) tile[k / 8][k % 8] = __float2bfloat16(1);
@@ -127,21 +143,25 @@ TEST(SimMemory, AnLdmatrixRowOutsideOfSharedMemoryIsNamed) {
     EXPECT_TRUE(sweep_kernel({}, counting(32), rows<false>).says(Kind::out_of_bounds, {"lane 8", line}));
 }
 
-// ---- launches that a GPU refuses -----------------------------------------------------------------------------------------------
+// ---- launches that a GPU refuses
+// -----------------------------------------------------------------------------------------------
 
 std::string refused(const Grid& grid) { return sweep_kernel(grid, counting(32), dynamic_shared<true>).text(); }
 TEST(SimMemory, LaunchesOutOfRangeAreRefused) {
     EXPECT_NE(refused({.threads = 1025, .shared_bytes = 128}).find("1025 x 1 x 1 threads"), std::string::npos);
     EXPECT_NE(refused({.blocks = 0, .shared_bytes = 128}).find("a grid of 0"), std::string::npos);
     EXPECT_NE(refused({.shared_bytes = 49153}).find("cudaFuncAttributeMaxDynamicSharedMemorySize"), std::string::npos);
-    EXPECT_EQ(cudaFuncSetAttribute(dynamic_shared<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536), cudaSuccess);
+    EXPECT_EQ(cudaFuncSetAttribute(dynamic_shared<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536),
+              cudaSuccess);
     EXPECT_EQ(refused({.shared_bytes = 65536}), "");
-    EXPECT_EQ(cudaFuncSetAttribute(dynamic_shared<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, 233000), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaFuncSetAttribute(dynamic_shared<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, 233000),
+              cudaErrorInvalidValue);
     sim::take_findings();
     cudaGetLastError();
 }
 
-// ---- copies and frees -------------------------------------------------------------------------------------------------------------
+// ---- copies and frees
+// -------------------------------------------------------------------------------------------------------------
 
 std::string first_finding() {
     const auto findings = sim::take_findings();
@@ -155,7 +175,8 @@ TEST(SimMemory, CopiesOutOfBoundsOrInTheWrongDirectionAreRefused) {
     EXPECT_EQ(cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice), cudaSuccess);
     EXPECT_EQ(first_finding(), "");
     EXPECT_EQ(cudaMemcpy(x + 1, host, sizeof host, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
-    EXPECT_NE(first_finding().find("bad copy: the destination has 28 bytes left, but 32 are asked for, at tests/sim/memory_test.cpp"),
+    EXPECT_NE(first_finding().find(
+                  "bad copy: the destination has 28 bytes left, but 32 are asked for, at tests/sim/memory_test.cpp"),
               std::string::npos);
     EXPECT_EQ(cudaMemcpy(host, x, sizeof host, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     EXPECT_NE(first_finding().find("the destination is no device memory"), std::string::npos);

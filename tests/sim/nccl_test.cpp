@@ -10,8 +10,8 @@ namespace {
 
 using sim::Kind;
 
-// body(rank, comm, stream, in, out) on `ranks` threads, each with a device, a stream and two buffers of 64 floats; in[i] is
-// 100 rank + i. Returns out of every rank.
+// body(rank, comm, stream, in, out) on `ranks` threads, each with a device, a stream and two buffers of 64 floats;
+// in[i] is 100 rank + i. Returns out of every rank.
 using Body = std::function<void(int rank, ncclComm_t comm, cudaStream_t stream, float* in, float* out)>;
 std::vector<std::vector<float>> on_ranks(int ranks, const Body& body) {
     std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks), std::vector<float>(64, -1));
@@ -43,7 +43,8 @@ std::vector<std::vector<float>> on_ranks(int ranks, const Body& body) {
     for (auto& thread : threads) thread.join();
     return results;
 }
-template <class Check> void expect_on_ranks(int ranks, const Body& body, Check check) {
+template <class Check>
+void expect_on_ranks(int ranks, const Body& body, Check check) {
     for (const sim::Streams streams : {sim::Streams::immediate, sim::Streams::deferred}) {
         sim::Config config;
         config.streams = streams;
@@ -62,26 +63,51 @@ template <class Check> void expect_on_ranks(int ranks, const Body& body, Check c
 
 TEST(Nccl, CollectivesAreTheirDefinitions) {
     const int n = 4;
-    expect_on_ranks(n, [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) { ncclAllReduce(in, out, 64, ncclFloat, ncclSum, c, s); },
-                    [](int, int i) { return static_cast<float>(600 + 4 * i); });
-    expect_on_ranks(n, [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) { ncclAllReduce(in, out, 64, ncclFloat, ncclMax, c, s); },
-                    [](int, int i) { return static_cast<float>(300 + i); });
-    expect_on_ranks(n, [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) { ncclBroadcast(in, out, 64, ncclFloat, 2, c, s); },
-                    [](int, int i) { return static_cast<float>(200 + i); });
-    expect_on_ranks(n, [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) { ncclReduce(in, out, 64, ncclFloat, ncclSum, 1, c, s); },
-                    [](int rank, int i) { return rank == 1 ? static_cast<float>(600 + 4 * i) : 0.0f; });
-    expect_on_ranks(n, [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) { ncclAllGather(in, out, 16, ncclFloat, c, s); },
-                    [](int, int i) { return static_cast<float>(i / 16 * 100 + i % 16); });
-    expect_on_ranks(n, [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) { ncclReduceScatter(in, out, 16, ncclFloat, ncclSum, c, s); },
-                    [](int rank, int i) { return i < 16 ? static_cast<float>(600 + 4 * (16 * rank + i)) : 0.0f; });
+    expect_on_ranks(
+        n,
+        [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) {
+            ncclAllReduce(in, out, 64, ncclFloat, ncclSum, c, s);
+        },
+        [](int, int i) { return static_cast<float>(600 + 4 * i); });
+    expect_on_ranks(
+        n,
+        [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) {
+            ncclAllReduce(in, out, 64, ncclFloat, ncclMax, c, s);
+        },
+        [](int, int i) { return static_cast<float>(300 + i); });
+    expect_on_ranks(
+        n,
+        [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) {
+            ncclBroadcast(in, out, 64, ncclFloat, 2, c, s);
+        },
+        [](int, int i) { return static_cast<float>(200 + i); });
+    expect_on_ranks(
+        n,
+        [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) {
+            ncclReduce(in, out, 64, ncclFloat, ncclSum, 1, c, s);
+        },
+        [](int rank, int i) { return rank == 1 ? static_cast<float>(600 + 4 * i) : 0.0f; });
+    expect_on_ranks(
+        n,
+        [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) { ncclAllGather(in, out, 16, ncclFloat, c, s); },
+        [](int, int i) { return static_cast<float>(i / 16 * 100 + i % 16); });
+    expect_on_ranks(
+        n,
+        [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) {
+            ncclReduceScatter(in, out, 16, ncclFloat, ncclSum, c, s);
+        },
+        [](int rank, int i) { return i < 16 ? static_cast<float>(600 + 4 * (16 * rank + i)) : 0.0f; });
 }
 TEST(Nccl, ARingOfSendsAndReceivesInAGroupGoesRound) {
-    expect_on_ranks(3, [](int rank, ncclComm_t c, cudaStream_t s, float* in, float* out) {
-        ncclGroupStart();
-        ncclSend(in, 64, ncclFloat, (rank + 1) % 3, c, s);
-        ncclRecv(out, 64, ncclFloat, (rank + 2) % 3, c, s);
-        ncclGroupEnd();
-    }, [](int rank, int i) { return static_cast<float>((rank + 2) % 3 * 100 + i); });
+    expect_on_ranks(
+        3,
+        [](int rank, ncclComm_t c, cudaStream_t s, float* in, float* out) {
+            ncclGroupStart();
+            ncclSend(in, 64, ncclFloat, (rank + 1) % 3, c, s);
+            ncclRecv(out, 64, ncclFloat, (rank + 2) % 3, c, s);
+            ncclGroupEnd();
+        },
+        [](int rank, int i) { return static_cast<float>((rank + 2) % 3 * 100 + i); });
 }
 TEST(Nccl, OneThreadDrivesSeveralRanksInAGroup) {
     ncclComm_t comms[2];
@@ -95,7 +121,8 @@ TEST(Nccl, OneThreadDrivesSeveralRanksInAGroup) {
         cudaMemcpy(x[r], &value, 4, cudaMemcpyHostToDevice);
     }
     ncclGroupStart();
-    for (int r = 0; r < 2; ++r) EXPECT_EQ(ncclAllReduce(x[r], x[r], 1, ncclFloat, ncclSum, comms[r], streams[r]), ncclSuccess);
+    for (int r = 0; r < 2; ++r)
+        EXPECT_EQ(ncclAllReduce(x[r], x[r], 1, ncclFloat, ncclSum, comms[r], streams[r]), ncclSuccess);
     ncclGroupEnd();
     for (int r = 0; r < 2; ++r) {
         EXPECT_EQ(*x[r], 3);
@@ -107,22 +134,26 @@ TEST(Nccl, OneThreadDrivesSeveralRanksInAGroup) {
 }
 
 TEST(Nccl, AGraphWithACollectiveCanBeReplayed) {
-    expect_on_ranks(2, [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) {
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t exec = nullptr;
-        cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
-        ncclAllReduce(in, out, 64, ncclFloat, ncclSum, c, s);
-        ncclAllReduce(out, in, 64, ncclFloat, ncclSum, c, s);
-        cudaStreamEndCapture(s, &graph);
-        cudaGraphInstantiate(&exec, graph, 0);
-        for (int i = 0; i < 2; ++i) cudaGraphLaunch(exec, s);
-        cudaStreamSynchronize(s);
-        cudaGraphDestroy(graph);
-        cudaGraphExecDestroy(exec);
-    }, [](int, int i) { return 4 * static_cast<float>(100 + 2 * i); });
+    expect_on_ranks(
+        2,
+        [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) {
+            cudaGraph_t graph = nullptr;
+            cudaGraphExec_t exec = nullptr;
+            cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+            ncclAllReduce(in, out, 64, ncclFloat, ncclSum, c, s);
+            ncclAllReduce(out, in, 64, ncclFloat, ncclSum, c, s);
+            cudaStreamEndCapture(s, &graph);
+            cudaGraphInstantiate(&exec, graph, 0);
+            for (int i = 0; i < 2; ++i) cudaGraphLaunch(exec, s);
+            cudaStreamSynchronize(s);
+            cudaGraphDestroy(graph);
+            cudaGraphExecDestroy(exec);
+        },
+        [](int, int i) { return 4 * static_cast<float>(100 + 2 * i); });
 }
 
-// ---- mistakes -------------------------------------------------------------------------------------------------------------------
+// ---- mistakes
+// -------------------------------------------------------------------------------------------------------------------
 
 std::string findings_of(int ranks, const Body& body, int patience_ms = 5000) {
     sim::Config config;
@@ -143,22 +174,29 @@ TEST(Nccl, RanksThatDisagreeAreToldAndDoNotHang) {
     EXPECT_NE(count.find("of 64 elements"), std::string::npos) << count;
     EXPECT_NE(count.find("nccl_test.cpp"), std::string::npos) << count;
     const std::string kind = findings_of(2, [](int rank, ncclComm_t c, cudaStream_t s, float* in, float* out) {
-        if (rank == 0) ncclAllReduce(in, out, 32, ncclFloat, ncclSum, c, s);
-        else ncclAllGather(in, out, 32, ncclFloat, c, s);
+        if (rank == 0)
+            ncclAllReduce(in, out, 32, ncclFloat, ncclSum, c, s);
+        else
+            ncclAllGather(in, out, 32, ncclFloat, c, s);
     });
     EXPECT_NE(kind.find("ncclAllReduce"), std::string::npos) << kind;
     EXPECT_NE(kind.find("ncclAllGather"), std::string::npos) << kind;
     const std::string bytes = findings_of(2, [](int rank, ncclComm_t c, cudaStream_t s, float* in, float* out) {
-        if (rank == 0) ncclSend(in, 8, ncclFloat, 1, c, s);
-        else ncclRecv(out, 9, ncclFloat, 0, c, s);
+        if (rank == 0)
+            ncclSend(in, 8, ncclFloat, 1, c, s);
+        else
+            ncclRecv(out, 9, ncclFloat, 0, c, s);
     });
     EXPECT_NE(bytes.find("rank 0 sends 32 bytes"), std::string::npos) << bytes;
     EXPECT_NE(bytes.find("rank 1 receives 36"), std::string::npos) << bytes;
 }
 TEST(Nccl, ARankThatDoesNotComeIsADeadlockAndNotAHang) {
-    const std::string text = findings_of(2, [](int rank, ncclComm_t c, cudaStream_t s, float* in, float* out) {
-        if (rank == 0) ncclAllReduce(in, out, 64, ncclFloat, ncclSum, c, s);
-    }, 200);
+    const std::string text = findings_of(
+        2,
+        [](int rank, ncclComm_t c, cudaStream_t s, float* in, float* out) {
+            if (rank == 0) ncclAllReduce(in, out, 64, ncclFloat, ncclSum, c, s);
+        },
+        200);
     EXPECT_NE(text.find("deadlock: a stream of device 0"), std::string::npos) << text;
 }
 TEST(Nccl, BuffersThatAreTooSmallAreRefused) {

@@ -6,9 +6,11 @@ namespace {
 
 using sim::Kind;
 
-// ---- a missing __syncthreads, between a write and another thread's read ------------------------------------------------
+// ---- a missing __syncthreads, between a write and another thread's read
+// ------------------------------------------------
 
-template <bool fixed> __global__ void reverse(float* x) {
+template <bool fixed>
+__global__ void reverse(float* x) {
     KEEL_SHARED(float, tile, [128]);
     const unsigned i = threadIdx.x;
     tile[i] = x[i];
@@ -22,9 +24,11 @@ TEST(Races, AMissingBarrierBeforeAReadIsSeen) {
     EXPECT_GE(result.distinct, 4);  // two directions times two poisons, at least
 }
 
-// ---- a missing __syncthreads at the end of a loop: the next round overwrites what a slow thread has not read ------------
+// ---- a missing __syncthreads at the end of a loop: the next round overwrites what a slow thread has not read
+// ------------
 
-template <bool fixed> __global__ void rotate(float* x) {
+template <bool fixed>
+__global__ void rotate(float* x) {
     KEEL_SHARED(float, tile, [64]);
     const unsigned i = threadIdx.x;
     float v = x[i];
@@ -41,9 +45,11 @@ TEST(Races, AMissingBarrierBeforeTheNextWriteIsSeen) {
     EXPECT_TRUE(sweep_kernel({.threads = 64}, counting(64), rotate<false>).has(Kind::nondeterminism));
 }
 
-// ---- a missing __syncwarp, which lockstep used to hide -------------------------------------------------------------------
+// ---- a missing __syncwarp, which lockstep used to hide
+// -------------------------------------------------------------------
 
-template <bool fixed> __global__ void swap_neighbours(float* x) {
+template <bool fixed>
+__global__ void swap_neighbours(float* x) {
     KEEL_SHARED(float, tile, [32]);
     const unsigned i = threadIdx.x;
     tile[i] = x[i];
@@ -55,9 +61,11 @@ TEST(Races, AMissingSyncwarpIsSeen) {
     EXPECT_TRUE(sweep_kernel({}, counting(32), swap_neighbours<false>).has(Kind::nondeterminism));
 }
 
-// ---- blocks that depend on each other's order -----------------------------------------------------------------------------
+// ---- blocks that depend on each other's order
+// -----------------------------------------------------------------------------
 
-template <bool fixed> __global__ void pass_on(float* x) {
+template <bool fixed>
+__global__ void pass_on(float* x) {
     const unsigned i = blockIdx.x;
     if (threadIdx.x == 0) x[i] = fixed ? static_cast<float>(i) : (i == 0 ? 1 : x[i - 1] + 1);
 }
@@ -66,9 +74,11 @@ TEST(Races, ABlockThatReadsWhatAnotherWritesIsSeen) {
     EXPECT_TRUE(sweep_kernel({.blocks = 8}, counting(8), pass_on<false>).has(Kind::nondeterminism));
 }
 
-// ---- sums in no fixed order -------------------------------------------------------------------------------------------------
+// ---- sums in no fixed order
+// -------------------------------------------------------------------------------------------------
 
-template <bool fixed> __global__ void sum_up(float* x) {
+template <bool fixed>
+__global__ void sum_up(float* x) {
     const unsigned i = threadIdx.x;
     const float v = 1.0f / static_cast<float>(i * i + 1);
     if (fixed) {
@@ -83,10 +93,12 @@ TEST(Races, AtomicSumsOfFloatsAreNotTheSameBits) {
     EXPECT_TRUE(sweep_kernel({}, {0.0f}, sum_up<false>).has(Kind::nondeterminism));
 }
 
-// ---- memory that nobody wrote -----------------------------------------------------------------------------------------------
+// ---- memory that nobody wrote
+// -----------------------------------------------------------------------------------------------
 
 // fmaxf(NaN, x) is x: the NaN alone would not be noticed.
-template <bool fixed> __global__ void largest(float* x) {
+template <bool fixed>
+__global__ void largest(float* x) {
     KEEL_SHARED(float, best, [33]);
     const unsigned i = threadIdx.x;
     best[i] = x[i];
@@ -113,10 +125,12 @@ TEST(Races, GlobalMemoryThatNobodyWroteIsSeen) {
     EXPECT_TRUE(result.has(Kind::nondeterminism));
 }
 
-// ---- cp.async -----------------------------------------------------------------------------------------------------------------
+// ---- cp.async
+// -----------------------------------------------------------------------------------------------------------------
 
 enum class Async { right, no_wait, wait_for_one_too_few, no_barrier, overwrites_too_early };
-template <Async bug> __global__ void through_shared(float* x) {
+template <Async bug>
+__global__ void through_shared(float* x) {
     KEEL_SHARED(float, tile, [2][128]);
     const unsigned i = threadIdx.x, n = 128;
     cp_async_16(&tile[0][4 * i], x + 4 * i);
@@ -124,8 +138,10 @@ template <Async bug> __global__ void through_shared(float* x) {
     float sum[4] = {};
     for (unsigned round = 0; round < 3; ++round) {
         const unsigned now = round % 2, next = (round + 1) % 2;
-        if (bug == Async::overwrites_too_early) cp_async_16(&tile[now][4 * i], x + (round + 1) * n + 4 * i);
-        else cp_async_16(&tile[next][4 * i], x + (round + 1) * n + 4 * i);
+        if (bug == Async::overwrites_too_early)
+            cp_async_16(&tile[now][4 * i], x + (round + 1) * n + 4 * i);
+        else
+            cp_async_16(&tile[next][4 * i], x + (round + 1) * n + 4 * i);
         cp_async_commit();
         if (bug != Async::no_wait) cp_async_wait<bug == Async::wait_for_one_too_few ? 2 : 1>();
         if (bug != Async::no_barrier) __syncthreads();
@@ -147,7 +163,8 @@ TEST(Races, AsynchronousCopiesMustBeWaitedFor) {
     EXPECT_TRUE(run(through_shared<Async::overwrites_too_early>).has(Kind::nondeterminism));
 }
 
-// What a race without a wait in between looks like: nothing. The thread sanitizer sees it; this test says that sweep does not.
+// What a race without a wait in between looks like: nothing. The thread sanitizer sees it; this test says that sweep
+// does not.
 __global__ void count_without_atomics(float* x) { x[0] += 1; }
 TEST(Races, AnUpdateWithoutAWaitInsideIsNotSeenBySchedulesAlone) {
     EXPECT_TRUE(sweep_kernel({.threads = 64}, {0.0f}, count_without_atomics).clean());

@@ -11,8 +11,12 @@ namespace {
 constexpr float eps = 1e-5f;
 constexpr int steps = 8;  // the tree's own sums, the square root, a reciprocal and two products
 
-template <class T> void forward_matches() {
-    struct { std::int64_t tokens, hidden; } const shapes[] = {{0, 8}, {1, 1}, {3, 8}, {7, 31}, {2, 288}, {5, 513}, {2, 4104}, {1, 17000}, {1030, 65}};  // the last: more rows than blocks
+template <class T>
+void forward_matches() {
+    struct {
+        std::int64_t tokens, hidden;
+    } const shapes[] = {{0, 8},   {1, 1},    {3, 8},     {7, 31},   {2, 288},
+                        {5, 513}, {2, 4104}, {1, 17000}, {1030, 65}};  // the last: more rows than blocks
     for (const auto [tokens, hidden] : shapes) {
         SCOPED_TRACE(testing::Message() << tokens << " x " << hidden);
         const Values x = random_values<T>("x", tokens * hidden), gain = random_values<T>("gain", hidden, 0.3, 1);
@@ -20,7 +24,7 @@ template <class T> void forward_matches() {
         const auto naive = ref::rmsnorm<float, T>(ref::cast<float>(x), ref::cast<float>(gain), eps);
         const bool big = tokens * hidden > 5000;
         for (const auto& got : on_gpus(
-                 [&](Gpu& gpu, Stream& stream) -> std::vector<Values> {
+                 [&](Gpu&gpu, Stream&stream) -> std::vector<Values> {
                      GpuTensor<T> in(gpu, stream, {tokens, hidden}, x), g(gpu, stream, {hidden}, gain);
                      GpuTensor<T> y(gpu, stream, {tokens, hidden});
                      GpuTensor<float> rstd(gpu, stream, {tokens});
@@ -38,8 +42,11 @@ TEST(RmsnormCuda, ForwardMatchesTheReferenceInFloat) { forward_matches<float>();
 TEST(RmsnormCuda, ForwardMatchesTheReferenceInBf16) { forward_matches<bf16>(); }
 
 // The fused form must be the two ops one after the other, bit for bit, also when the sum overwrites either operand.
-template <class T> void fused_equals_apart() {
-    struct { std::int64_t tokens, hidden; } const shapes[] = {{0, 8}, {3, 8}, {7, 31}, {2, 520}};
+template <class T>
+void fused_equals_apart() {
+    struct {
+        std::int64_t tokens, hidden;
+    } const shapes[] = {{0, 8}, {3, 8}, {7, 31}, {2, 520}};
     for (const auto [tokens, hidden] : shapes) {
         SCOPED_TRACE(testing::Message() << tokens << " x " << hidden);
         const Values x = random_values<T>("x", tokens * hidden), r = random_values<T>("residual", tokens * hidden);
@@ -48,9 +55,10 @@ template <class T> void fused_equals_apart() {
         for (std::size_t i = 0; i < x.size(); ++i)
             rounded[i] = static_cast<double>(static_cast<float>(T(static_cast<float>(x[i] + r[i]))));
         for (const int where : {0, 1, 2})
-            for (const auto& got : on_gpus([&](Gpu& gpu, Stream& stream) -> std::vector<Values> {
+            for (const auto& got : on_gpus([&](Gpu&gpu, Stream&stream) -> std::vector<Values> {
                      GpuTensor<T> in(gpu, stream, {tokens, hidden}, x), res(gpu, stream, {tokens, hidden}, r);
-                     GpuTensor<T> g(gpu, stream, {hidden}, gain), apart(gpu, stream, {tokens, hidden}), y(gpu, stream, {tokens, hidden});
+                     GpuTensor<T> g(gpu, stream, {hidden}, gain), apart(gpu, stream, {tokens, hidden}),
+                         y(gpu, stream, {tokens, hidden});
                      GpuTensor<T> sum_in(gpu, stream, {tokens, hidden}, rounded), y2(gpu, stream, {tokens, hidden});
                      GpuTensor<float> rstd(gpu, stream, {tokens}), rstd2(gpu, stream, {tokens});
                      GpuTensor<T>& sum = where == 0 ? apart : where == 1 ? in : res;
@@ -62,7 +70,8 @@ template <class T> void fused_equals_apart() {
                                                      .gain = g.read(),
                                                      .eps = eps});
                      rmsnorm_forward<T>(
-                         stream, {.y = y2.view(), .rstd = rstd2.view(), .x = sum_in.read(), .gain = g.read(), .eps = eps});
+                         stream,
+                         {.y = y2.view(), .rstd = rstd2.view(), .x = sum_in.read(), .gain = g.read(), .eps = eps});
                      return {sum.values(), y.values(), rstd.values(), y2.values(), rstd2.values()};
                  })) {
                 EXPECT_TRUE(same_bits(got[0], rounded));

@@ -1,5 +1,5 @@
-// What the sanitizers add, in the builds that have one (docs/cudasim.md): the address sanitizer names the line of every access out
-// of bounds, the thread sanitizer that of a race, on any schedule. The fixed twins are silent.
+// What the sanitizers add, in the builds that have one (docs/cudasim.md): the address sanitizer names the line of every
+// access out of bounds, the thread sanitizer that of a race, on any schedule. The fixed twins are silent.
 #include <type_traits>
 
 #include "tests/sim/sweep_kernel.h"
@@ -26,15 +26,20 @@ std::vector<T> run_once(const Grid& grid, const std::vector<T>& start, void (*ke
 
 #if SIM_ASAN
 
-template <int by> __global__ void global_access(float* x) { x[threadIdx.x + by] = 1; }
-template <int by> __global__ void static_shared(float* x) {
+template <int by>
+__global__ void global_access(float* x) {
+    x[threadIdx.x + by] = 1;
+}
+template <int by>
+__global__ void static_shared(float* x) {
     KEEL_SHARED(float, tile, [32]);
     float* const t = tile;
     t[threadIdx.x + by] = x[threadIdx.x];
     __syncthreads();
     x[threadIdx.x] = t[threadIdx.x];
 }
-template <int by> __global__ void dynamic_shared(float* x) {
+template <int by>
+__global__ void dynamic_shared(float* x) {
     KEEL_DYNAMIC_SHARED(float, tile);
     tile[threadIdx.x + by] = x[threadIdx.x];
     __syncthreads();
@@ -42,27 +47,33 @@ template <int by> __global__ void dynamic_shared(float* x) {
 }
 TEST(AddressSanitizer, NamesTheLineOfAnAccessOutOfBounds) {
     EXPECT_EQ(run_once({}, counting(32), global_access<0>)[31], 1);
-    EXPECT_DEATH(run_once({}, counting(32), global_access<1>), "use-after-poison(.|\n)*global_access(.|\n)*sanitizer_test.cpp:[0-9]");
+    EXPECT_DEATH(run_once({}, counting(32), global_access<1>),
+                 "use-after-poison(.|\n)*global_access(.|\n)*sanitizer_test.cpp:[0-9]");
     EXPECT_EQ(run_once({}, counting(32), static_shared<0>)[31], 31);
-    EXPECT_DEATH(run_once({}, counting(32), static_shared<1>), "use-after-poison(.|\n)*static_shared(.|\n)*sanitizer_test.cpp:[0-9]");
+    EXPECT_DEATH(run_once({}, counting(32), static_shared<1>),
+                 "use-after-poison(.|\n)*static_shared(.|\n)*sanitizer_test.cpp:[0-9]");
     EXPECT_EQ(run_once({.shared_bytes = 128}, counting(32), dynamic_shared<0>)[31], 31);
-    EXPECT_DEATH(run_once({.shared_bytes = 128}, counting(32), dynamic_shared<1>), "use-after-poison(.|\n)*dynamic_shared(.|\n)*sanitizer_test.cpp:[0-9]");
+    EXPECT_DEATH(run_once({.shared_bytes = 128}, counting(32), dynamic_shared<1>),
+                 "use-after-poison(.|\n)*dynamic_shared(.|\n)*sanitizer_test.cpp:[0-9]");
 }
-template <int by> __global__ void fixed_array(float* x) {
+template <int by>
+__global__ void fixed_array(float* x) {
     KEEL_SHARED(float, tile, [4][8]);
     tile[threadIdx.x / 8][threadIdx.x % 8 + by] = 1;  // inside of the array, past its row
     x[threadIdx.x] = 1;
 }
 TEST(UndefinedBehaviourSanitizer, NamesAnIndexPastARowOfASharedArray) {
     EXPECT_EQ(run_once({}, counting(32), fixed_array<0>)[31], 1);
-    EXPECT_DEATH(run_once({}, counting(32), fixed_array<1>), "sanitizer_test.cpp:[0-9]+:[0-9]+: runtime error: index 8 out of bounds");
+    EXPECT_DEATH(run_once({}, counting(32), fixed_array<1>),
+                 "sanitizer_test.cpp:[0-9]+:[0-9]+: runtime error: index 8 out of bounds");
 }
 
 #endif
 #if SIM_TSAN
 
 // A report does not end the program; it ends with exit code 66 instead of 0.
-template <class Work> void expect_race(Work work) {
+template <class Work>
+void expect_race(Work work) {
     testing::FLAGS_gtest_death_test_style = "threadsafe";
     EXPECT_EXIT(
         {
@@ -73,9 +84,12 @@ template <class Work> void expect_race(Work work) {
 }
 
 // 0 plain, 1 atomic
-template <int how> __global__ void count(float* x) {
-    if (how == 0) x[0] += 1;
-    else atomicAdd(x, 1.0f);
+template <int how>
+__global__ void count(float* x) {
+    if (how == 0)
+        x[0] += 1;
+    else
+        atomicAdd(x, 1.0f);
 }
 TEST(ThreadSanitizer, SeesAnUpdateWithoutAtomicsThatNoScheduleShows) {
     EXPECT_EQ(run_once({.threads = 64}, {0.0f}, count<1>)[0], 64);
@@ -85,7 +99,8 @@ TEST(ThreadSanitizer, SeesAnUpdateWithoutAtomicsThatNoScheduleShows) {
 }
 
 enum class Bug { none, no_barrier, no_barrier_in_loop, no_syncwarp };
-template <Bug bug> __global__ void through_shared(float* x) {
+template <Bug bug>
+__global__ void through_shared(float* x) {
     KEEL_SHARED(float, tile, [64]);
     const unsigned i = threadIdx.x;
     for (int round = 0; round < 2; ++round) {
@@ -100,7 +115,8 @@ template <Bug bug> __global__ void through_shared(float* x) {
     x[i] = tile[i ^ 1u];
 }
 TEST(ThreadSanitizer, SeesMissingBarriersOnAnySchedule) {
-    for (int again = 0; again < 2; ++again) EXPECT_EQ(run_once({.blocks = 3, .threads = 64}, counting(64), count<1>).size(), 64u);
+    for (int again = 0; again < 2; ++again)
+        EXPECT_EQ(run_once({.blocks = 3, .threads = 64}, counting(64), count<1>).size(), 64u);
     run_once({.threads = 64}, counting(64), through_shared<Bug::none>);
     expect_race([] { run_once({.threads = 64}, counting(64), through_shared<Bug::no_barrier>); });
     expect_race([] { run_once({.threads = 64}, counting(64), through_shared<Bug::no_barrier_in_loop>); });

@@ -1,5 +1,5 @@
-// What keeps one source fit for two compilers: inline PTX in the wrapper headers alone, launches without chevrons, shared memory
-// through the macros, and no CUDA header but where the device layer includes it.
+// What keeps one source fit for two compilers: inline PTX in the wrapper headers alone, launches without chevrons,
+// shared memory through the macros, and no CUDA header but where the device layer includes it.
 #include <gtest/gtest.h>
 
 #include <filesystem>

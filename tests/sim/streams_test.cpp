@@ -13,7 +13,8 @@ __global__ void set_to(float* x, float value) { x[threadIdx.x] = value; }
 __global__ void add_to(float* y, const float* x) { y[threadIdx.x] += x[threadIdx.x]; }
 __global__ void double_it(float* x) { x[threadIdx.x] *= 2; }
 
-template <class... Params, class... Arguments> void go(cudaStream_t stream, void (*kernel)(Params...), Arguments... arguments) {
+template <class... Params, class... Arguments>
+void go(cudaStream_t stream, void (*kernel)(Params...), Arguments... arguments) {
     cudaLaunchConfig_t config{};
     config.blockDim = 32;
     config.stream = stream;
@@ -58,7 +59,8 @@ sim::SweepResult deferred(const std::function<float()>& work) {
     });
 }
 
-// ---- a forgotten event ------------------------------------------------------------------------------------------------------
+// ---- a forgotten event
+// ------------------------------------------------------------------------------------------------------
 
 float across_streams(bool fixed) {
     World w;
@@ -124,7 +126,8 @@ TEST(Streams, NothingHappensBeforeSomebodyWaitsAndQueriesLetTimePass) {
     sim::configure({});
 }
 
-// ---- graphs ---------------------------------------------------------------------------------------------------------------------
+// ---- graphs
+// ---------------------------------------------------------------------------------------------------------------------
 
 // x = 3 on a; b joins, y += x; a joins b again, x *= 2. With `fixed` false, b is never joined back.
 cudaError_t capture(World& w, bool join_back, cudaGraph_t* graph) {
@@ -202,7 +205,8 @@ TEST(Streams, AGraphThatLacksAnEdgeIsSeen) {
     EXPECT_TRUE(result.has(Kind::nondeterminism));
 }
 
-// ---- blocks on several threads of the host give the same result --------------------------------------------------------------
+// ---- blocks on several threads of the host give the same result
+// --------------------------------------------------------------
 
 __global__ void sum_of_many(float* out, const float* x) {
     KEEL_SHARED(float, tile, [128]);
@@ -243,7 +247,8 @@ TEST(Streams, BlocksOnSeveralThreadsOfTheHostGiveTheSameBits) {
     EXPECT_TRUE(sim::take_findings().empty());
 }
 
-// ---- what a schedule is -------------------------------------------------------------------------------------------------------
+// ---- what a schedule is
+// -------------------------------------------------------------------------------------------------------
 
 TEST(Streams, ASweepMeetsEveryOrderBothAsyncsAndBothPoisonsAndIsReproducible) {
     std::set<std::string> all;

@@ -1,5 +1,5 @@
-// tests/sim/sweep_kernel.h: one kernel over one buffer, swept. The kernels of these tests come in two: with a seeded bug, which
-// must be found, and fixed, which must stay silent.
+// tests/sim/sweep_kernel.h: one kernel over one buffer, swept. The kernels of these tests come in two: with a seeded
+// bug, which must be found, and fixed, which must stay silent.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@ struct Grid {
 
 // kernel(x, more...) with x the device's copy of `start`; its contents afterwards are the output.
 template <class T, class... Params, class... More>
-sim::SweepResult sweep_kernel(const Grid& grid, const std::vector<T>& start, void (*kernel)(T*, Params...), More... more) {
+sim::SweepResult sweep_kernel(const Grid& grid, const std::vector<T>& start, void (*kernel)(T*, Params...),
+                              More... more) {
     return sim::sweep({}, [&](sim::Outputs& outputs) {
         std::vector<T> host = start;
         T* x = nullptr;
