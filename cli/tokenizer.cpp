@@ -1,8 +1,10 @@
-// cli/tokenizer.cpp: `keel tokenizer train`: a byte-level BPE tokenizer from text files.
+// cli/tokenizer.cpp: `keel tokenizer train`: a byte-level BPE tokenizer from text files; `keel tokenizer check`: what a
+// tokenizer is, and whether its vocabulary survives the way to text and back.
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -11,8 +13,11 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/report_table.h"
 #include "cli/text_options.h"
 #include "data/bpe_train.h"
+#include "data/tokenizer_check.h"
+#include "data/tokenizer_model.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
 
@@ -25,6 +30,7 @@ struct TrainFlags {
     TextFlags text;
     std::string out, pattern = "gpt2";
     std::int64_t vocab = 0, min_count = 2;
+    int threads = 0;
     std::vector<std::string> special = {"<|endoftext|>"};
 };
 
@@ -41,11 +47,21 @@ void run_train(const TrainFlags& f) {
     LateBar reading("reading", "B");
     PartedReader reader(expand_inputs(f.text.inputs), f.text.options(), f.text.parsed_tail(),
                         [&](std::int64_t done, std::int64_t total) { reading.update(done, total); });
-    TextPiece piece;
+    // Rounds of a fixed size: what is forgotten when memory is full must not depend on the number of threads.
+    constexpr std::size_t round_bytes = 16 << 20;
+    Stream stream(f.threads, 0);
     std::int64_t bytes = 0;
-    for (bool in_tail = false; reader.next(piece, in_tail) && !in_tail;) {
-        trainer.add(piece.text);
-        bytes += static_cast<std::int64_t>(piece.text.size());
+    for (bool more = true; more;) {
+        std::vector<std::string> round;
+        TextPiece piece;
+        for (std::size_t size = 0; size < round_bytes;) {
+            bool in_tail = false;
+            if (!(more = reader.next(piece, in_tail) && !in_tail)) break;
+            size += piece.text.size();
+            round.push_back(std::move(piece.text));
+        }
+        for (const std::string& text : round) bytes += static_cast<std::int64_t>(text.size());
+        trainer.add(round, stream);
     }
     reading.finish();
     LateBar merging("merging", "merges");
@@ -67,15 +83,79 @@ void run_train(const TrainFlags& f) {
                 target.string().c_str(), static_cast<long long>(tokenizer.vocab_size()), f.special.size(),
                 tokenizer.model().merges.size(), static_cast<double>(bytes) / 1e6,
                 static_cast<long long>(trainer.distinct_pieces()), seconds);
+    if (const std::int64_t forgotten = trainer.counts().forgotten(); forgotten > 0)
+        std::printf("%lld rare pieces were forgotten on the way, to keep memory bounded.\n", static_cast<long long>(forgotten));
     if (tokenizer.vocab_size() < f.vocab)
         std::printf("The text has no more pairs that occur %lld times, so the vocabulary stays below --vocab %lld.\n",
                     static_cast<long long>(f.min_count), static_cast<long long>(f.vocab));
 }
 
+// A token as people can read it: control characters and bytes that are no text as escapes.
+std::string shown(std::string_view bytes) {
+    std::string out;
+    for (std::size_t at = 0; at < bytes.size();) {
+        const auto b = static_cast<unsigned char>(bytes[at]);
+        const std::size_t good = b < 128 ? 1 : std::min(utf8_valid_prefix(bytes.substr(at, 4)), b < 0xe0 ? std::size_t{2} : b < 0xf0 ? std::size_t{3} : std::size_t{4});
+        if (b >= 32 && b != 127 && good > 0) {
+            out += bytes.substr(at, good);
+            at += good;
+            continue;
+        }
+        char escape[8];
+        std::snprintf(escape, sizeof escape, "\\x%02x", b);
+        out += escape;
+        ++at;
+    }
+    return out;
+}
+
+std::string token_line(const Tokenizer& tokenizer, std::int32_t id) { return concat(id, "  ", shown(tokenizer.bytes(id))); }
+
+void run_check(const std::string& path) {
+    const Tokenizer tokenizer = Tokenizer::load(path);
+    const TokenizerModel& model = tokenizer.model();
+    const TokenizerCheck c = check_tokenizer(tokenizer);
+    Report r = {{"tokenizer", tokenizer.description()}, {"path", tokenizer.name()}};
+    char hash[20];
+    std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(tokenizer.hash()));
+    r["hash"] = hash;
+    r["vocabulary"] = tokenizer.vocab_size();
+    r["tokens"] = c.ids;
+    if (c.holes > 0) r["ids_without_token"] = c.holes;
+    if (!model.merges.empty()) r["merges"] = model.merges.size();
+    if (model.ignore_merges) r["ignore_merges"] = "a piece that is a token is that token, whatever the merges say";
+    r["cut_by"] = cutting_in_words(tokenizer);
+    const bool by_regex = std::any_of(model.steps.begin(), model.steps.end(), [](const SplitStep& s) { return s.regex != nullptr; });
+    r["characters"] = concat("Unicode ", by_regex ? regex_unicode_version() : unicode_version());
+    const auto name = [&](std::optional<std::int32_t> id) { return id ? token_line(tokenizer, *id) : std::string("none is named"); };
+    r["beginning_of_text"] = name(tokenizer.bos_id());
+    r["end_of_text"] = name(tokenizer.eos_id());
+    if (model.unknown) r["unknown"] = token_line(tokenizer, *model.unknown);
+    Report special = Report::array();
+    std::int64_t count = 0;
+    for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+        if (tokenizer.is_special(id) && ++count <= 20) special.push_back(token_line(tokenizer, id));
+    r["special_tokens"] = count;
+    if (count > 0) r[count > 20 ? "the_first_special_tokens" : "they_are"] = special;
+    r["come_back_as_themselves"] = c.round_trips;
+    r["parts_of_characters"] = c.part_of_character;
+    r["never_made_by_encoding"] = c.several;
+    if (!c.unreachable.empty()) {
+        r["of_those"] = Report::array();
+        for (const std::int32_t id : c.unreachable) r["of_those"].push_back(token_line(tokenizer, id));
+    }
+    r["come_back_as_another_text"] = c.lost_count;
+    if (!c.lost.empty()) {
+        r["of_these"] = Report::array();
+        for (const auto& lost : c.lost) r["of_these"].push_back(concat(lost.id, "  ", shown(lost.text), "  ->  ", shown(lost.back)));
+    }
+    print_report(r);
+}
+
 }  // namespace
 
 void add_tokenizer(CLI::App& app) {
-    CLI::App* command = app.add_subcommand("tokenizer", "make a tokenizer");
+    CLI::App* command = app.add_subcommand("tokenizer", "make a tokenizer, or look at one");
     command->require_subcommand(1);
     const auto flags = std::make_shared<TrainFlags>();
     CLI::App* train = command->add_subcommand("train", "learn a byte-level BPE tokenizer from text files");
@@ -90,7 +170,14 @@ void add_tokenizer(CLI::App& app) {
         ->check(CLI::IsMember({"gpt2", "llama3", "qwen"}))->capture_default_str();
     train->add_option("--skip-tail", flags->text.tail,
                       "leave out the end of the text, as `keel tokenize --valid-tail` does: bytes, or a percentage as in 5%");
+    train->add_option("--threads", flags->threads, "threads that count pieces; 0: all processors. The result does not depend on it")
+        ->capture_default_str();
     train->callback([flags] { run_train(*flags); });
+
+    const auto path = std::make_shared<std::string>();
+    CLI::App* check = command->add_subcommand("check", "tell what a tokenizer is, and turn its whole vocabulary into text and back");
+    check->add_option("tokenizer", *path, "a model folder, a tokenizer.json, a tokenizer.model or a tiktoken file")->required();
+    check->callback([path] { run_check(*path); });
 }
 
 }  // namespace keel

@@ -2,17 +2,17 @@
 
 #include <algorithm>
 #include <queue>
+#include <unordered_map>
 
 #include "kernels/base/error.h"
 
 namespace keel {
 namespace {
 
-// A longer piece is counted in parts: no merge that long is worth learning, and each step stays short on any text.
-constexpr std::size_t longest_piece = 256;
-
+// A distinct piece: its symbols lie in one array with those of all others.
 struct Word {
-    std::vector<std::int32_t> symbols;
+    std::size_t begin;
+    std::uint32_t size;
     std::int64_t count;
 };
 
@@ -37,11 +37,10 @@ public:
     Training(TokenizerModel& model, std::int64_t min_count) : model_(model), min_count_(min_count) {}
 
     void add(std::string_view piece, std::int64_t count, const std::array<std::int32_t, 256>& byte_ids) {
-        Word word{{}, count};
-        for (const char c : piece) word.symbols.push_back(byte_ids[static_cast<unsigned char>(c)]);
         const auto index = static_cast<std::uint32_t>(words_.size());
-        for (std::size_t i = 0; i + 1 < word.symbols.size(); ++i) add_pair(word.symbols[i], word.symbols[i + 1], count, index);
-        words_.push_back(std::move(word));
+        words_.push_back({symbols_.size(), static_cast<std::uint32_t>(piece.size()), count});
+        for (const char c : piece) symbols_.push_back(byte_ids[static_cast<unsigned char>(c)]);
+        for (std::size_t i = words_.back().begin; i + 1 < symbols_.size(); ++i) add_pair(symbols_[i], symbols_[i + 1], count, index);
     }
 
     void begin() {
@@ -99,8 +98,8 @@ private:
         grown_.clear();
         for (const std::uint32_t index : where) {
             Word& word = words_[index];
-            std::vector<std::int32_t>& s = word.symbols;
-            std::size_t to = 0;
+            const std::span s(symbols_.data() + word.begin, word.size);
+            std::uint32_t to = 0;
             for (std::size_t from = 0; from < s.size(); ++from) {
                 if (from + 1 == s.size() || s[from] != left || s[from + 1] != right) {
                     s[to++] = s[from];
@@ -111,7 +110,7 @@ private:
                 s[to++] = joined;
                 ++from;
             }
-            s.resize(to);
+            word.size = to;
         }
         pairs_[key].count = 0;
         for (const std::uint64_t k : grown_)
@@ -130,6 +129,7 @@ private:
     TokenizerModel& model_;
     std::int64_t min_count_;
     std::vector<Word> words_;
+    std::vector<std::int32_t> symbols_;
     std::unordered_map<std::uint64_t, Pair> pairs_;
     std::unordered_map<std::string, std::int32_t> ids_;
     std::priority_queue<Candidate> queue_;
@@ -137,17 +137,6 @@ private:
 };
 
 }  // namespace
-
-void BpeTrainer::add(std::string_view text) {
-    for_each_piece(how_, text, [&](std::string_view piece) {
-        for (std::size_t at = 0; at < piece.size(); at += longest_piece) {
-            const std::string_view part = piece.substr(at, longest_piece);
-            auto entry = counts_.find(part);
-            if (entry == counts_.end()) entry = counts_.emplace(std::string(part), 0).first;
-            ++entry->second;
-        }
-    });
-}
 
 void BpeTrainer::check(const BpeTrainOptions& options) {
     const auto base = static_cast<std::int64_t>(options.special.size()) + 256;
@@ -166,7 +155,7 @@ void BpeTrainer::check(const BpeTrainOptions& options) {
 Tokenizer BpeTrainer::train(const BpeTrainOptions& options,
                             const std::function<void(std::int64_t, std::int64_t)>& progress) const {
     check(options);
-    if (counts_.empty()) fail("there is no text to learn from: all inputs are empty");
+    if (counts_.distinct() == 0) fail("there is no text to learn from: all inputs are empty");
     const auto base = static_cast<std::int64_t>(options.special.size()) + 256;
 
     TokenizerModel model;
@@ -189,7 +178,7 @@ Tokenizer BpeTrainer::train(const BpeTrainOptions& options,
     }
 
     Training training(model, options.min_count);
-    for (const auto& [piece, count] : counts_) training.add(piece, count, byte_ids);
+    counts_.for_each([&](std::string_view piece, std::int64_t count) { training.add(piece, count, byte_ids); });
     training.begin();
     const std::int64_t wanted = options.vocab_size - base;
     while (static_cast<std::int64_t>(model.tokens.size()) < options.vocab_size && training.step())

@@ -1,5 +1,6 @@
 // data/bpe_train.h: learns a byte-level BPE vocabulary from text. Deterministic: the same pieces and counts, in any order and
-// split in any way, give the same file.
+// split in any way, on any number of threads, give the same file. (Once pieces are forgotten, data/piece_counts.h, the order
+// of texts counts too.)
 //
 // Ids: special tokens from 0 in the order given, then the 256 bytes in the order of their spelling (byte_alphabet), then
 // one id per merge. Each step joins the most frequent adjacent pair; of equally frequent ones the pair with the lower left
@@ -8,11 +9,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "data/piece_counts.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_model.h"
 
@@ -26,10 +28,13 @@ struct BpeTrainOptions {
 
 class BpeTrainer {
 public:
-    explicit BpeTrainer(const Pretokenizer& how = {}) : how_(how) {}
+    explicit BpeTrainer(const Pretokenizer& how = {}) : how_(how), counts_(how) {}
+    BpeTrainer(const Pretokenizer& how, std::int64_t most_pieces) : how_(how), counts_(how, most_pieces) {}
 
-    void add(std::string_view text);  // valid UTF-8; counts its pieces
-    std::int64_t distinct_pieces() const { return static_cast<std::int64_t>(counts_.size()); }
+    void add(std::string_view text) { counts_.add(text); }  // valid UTF-8; counts its pieces
+    void add(std::span<const std::string> texts, Stream& stream) { counts_.add(texts, stream); }  // on all its threads
+    const PieceCounts& counts() const { return counts_; }
+    std::int64_t distinct_pieces() const { return counts_.distinct(); }
 
     // Throws Error if no vocabulary can be made so, whatever the text.
     static void check(const BpeTrainOptions& options);
@@ -39,12 +44,8 @@ public:
                     const std::function<void(std::int64_t, std::int64_t)>& progress = {}) const;
 
 private:
-    struct Hash {
-        using is_transparent = void;
-        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-    };
     Pretokenizer how_;
-    std::unordered_map<std::string, std::int64_t, Hash, std::equal_to<>> counts_;
+    PieceCounts counts_;
 };
 
 }  // namespace keel

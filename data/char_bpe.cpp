@@ -1,30 +1,25 @@
 #include "data/char_bpe.h"
 
+#include <algorithm>
+
 #include "data/utf8.h"
 #include "kernels/base/error.h"
 
 namespace keel {
 namespace {
 
-constexpr std::string_view marker = "\xe2\x96\x81";  // U+2581
 constexpr std::int32_t first_whole = -2 - 0x110000;  // symbols that are whole: first_whole - index
 
 }  // namespace
 
-CharBpe::CharBpe(Rules rules, const std::unordered_map<std::uint32_t, std::int32_t>& characters, bool cut_at_markers)
-    : rules_(std::move(rules)), whole_(rules_.whole), cut_at_markers_(cut_at_markers) {
+CharBpe::CharBpe(Rules rules, const std::unordered_map<std::uint32_t, std::int32_t>& characters)
+    : rules_(std::move(rules)), whole_(rules_.whole) {
+    all_bytes_ = std::find(rules_.byte_tokens.begin(), rules_.byte_tokens.end(), -1) == rules_.byte_tokens.end();
     for (std::uint32_t code = 0; code < ascii_.size(); ++code) ascii_[code] = bare(code);
     for (const auto& [code, id] : characters) {
         if (code < ascii_.size()) ascii_[code] = id;
         else beyond_.emplace(code, id);
     }
-}
-
-std::size_t CharBpe::part_end(std::string_view piece) const {
-    if (!cut_at_markers_) return piece.size();
-    std::size_t at = 0;
-    while (piece.substr(at).starts_with(marker)) at += marker.size();
-    return std::min(piece.find(marker, at), piece.size());
 }
 
 void CharBpe::append_unknown(std::uint32_t code, std::vector<std::int32_t>& ids, bool& after_unknown,
@@ -84,7 +79,7 @@ void CharBpe::encode(std::string_view piece, const MergeTable& merges, BpeScratc
     }
 }
 
-MergeTable merges_of_tokens(const std::vector<RankedToken>& tokens, bool bytes, const std::string& name) {
+MergeTable merges_of_tokens(const std::vector<RankedToken>& tokens, bool bytes, CutTable& cuts, const std::string& name) {
     constexpr std::size_t longest = 1024, most = std::size_t{1} << 26;
     std::unordered_map<std::string_view, std::int32_t> ids;
     for (const RankedToken& t : tokens)
@@ -106,6 +101,7 @@ MergeTable merges_of_tokens(const std::vector<RankedToken>& tokens, bool bytes, 
             if (right == -1) continue;
             if (merges.size() == most) fail(name, ": its tokens can be made of others in more than ", most, " ways");
             merges.push_back({left, right, t.id});
+            cuts.add_merge(t.text.substr(0, at), t.text.substr(at));
             ranks.push_back(t.rank);
         }
     }

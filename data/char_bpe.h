@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data/bpe.h"
+#include "data/cut_table.h"
 #include "data/trie.h"
 
 namespace keel {
@@ -28,8 +29,8 @@ public:
     };
 
     CharBpe() = default;
-    // `characters` are the tokens of one character. `texts` of all tokens that merges make tell where a piece may be cut.
-    CharBpe(Rules rules, const std::unordered_map<std::uint32_t, std::int32_t>& characters, bool cut_at_markers);
+    // `characters` are the tokens of one character.
+    CharBpe(Rules rules, const std::unordered_map<std::uint32_t, std::int32_t>& characters);
 
     // Stands for a character that is no token, in merges.
     static std::int32_t bare(std::uint32_t code) { return -2 - static_cast<std::int32_t>(code); }
@@ -38,8 +39,8 @@ public:
     void encode(std::string_view piece, const MergeTable& merges, BpeScratch& scratch, std::vector<std::int32_t>& ids,
                 const std::string& name) const;
 
-    // End of the first part of `piece` that no merge can leave: text is cut before U+2581 if nothing joins across.
-    std::size_t part_end(std::string_view piece) const;
+    // Whether parts of a piece may be encoded on their own: a run of unknown characters must stay together.
+    bool may_cut() const { return !rules_.unknown || !rules_.fuse_unknown || all_bytes_; }
 
 private:
     std::int32_t symbol(std::uint32_t code) const {
@@ -53,7 +54,7 @@ private:
     std::array<std::int32_t, 128> ascii_{};
     std::unordered_map<std::uint32_t, std::int32_t> beyond_;
     Trie whole_;
-    bool cut_at_markers_ = false;
+    bool all_bytes_ = false;
 };
 
 // All ways to make each token of two others, ranked by `rank` (equal ranks stay equal): what "join the pair whose joined
@@ -63,6 +64,6 @@ struct RankedToken {
     std::int32_t id;
     std::uint32_t rank;  // the lowest is joined first
 };
-MergeTable merges_of_tokens(const std::vector<RankedToken>& tokens, bool bytes, const std::string& name);
+MergeTable merges_of_tokens(const std::vector<RankedToken>& tokens, bool bytes, CutTable& cuts, const std::string& name);
 
 }  // namespace keel

@@ -41,12 +41,16 @@ struct Encoder::State {
         ids.resize(first + scratch.merge(model.merge_table, std::span(ids).subspan(first)));
     }
 
-    void compute(std::string_view piece, std::vector<std::int32_t>& ids) {
-        if (model.ignore_merges)
-            if (const auto whole = model.whole_pieces.find(piece); whole != model.whole_pieces.end()) {
-                ids.push_back(whole->second);
-                return;
-            }
+    bool encode_whole(std::string_view piece, std::vector<std::int32_t>& ids) const {
+        if (!model.ignore_merges) return false;
+        const auto whole = model.whole_pieces.find(piece);
+        if (whole == model.whole_pieces.end()) return false;
+        ids.push_back(whole->second);
+        return true;
+    }
+
+    void compute(std::string_view piece, bool part, std::vector<std::int32_t>& ids) {
+        if (!part && encode_whole(piece, ids)) return;
         switch (model.kind) {
             case TokenizerModel::Kind::byte_bpe: return merge_bytes(piece, ids);
             case TokenizerModel::Kind::char_bpe: return model.char_bpe.encode(piece, model.merge_table, scratch, ids, model.name);
@@ -54,18 +58,20 @@ struct Encoder::State {
         }
     }
 
-    void encode_part(std::string_view piece, std::vector<std::int32_t>& ids) {
-        if (cache.empty() || piece.size() > sizeof(Entry::piece)) return compute(piece, ids);
+    // `part`: of a piece that was cut; with ignore_merges its ids may be others than those of a piece of this text.
+    void encode_part(std::string_view piece, bool part, std::vector<std::int32_t>& ids) {
+        if (cache.empty() || piece.size() > sizeof(Entry::piece)) return compute(piece, part, ids);
+        const auto size = static_cast<std::uint8_t>(piece.size() | (part ? 0x80u : 0u));
         Entry& entry = cache[XXH3_64bits(piece.data(), piece.size()) & (cache_size - 1)];
-        if (entry.size == piece.size() && std::memcmp(entry.piece, piece.data(), piece.size()) == 0) {
+        if (entry.size == size && std::memcmp(entry.piece, piece.data(), piece.size()) == 0) {
             ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
             return;
         }
         const std::size_t first = ids.size();
-        compute(piece, ids);
+        compute(piece, part, ids);
         const std::size_t count = ids.size() - first;
         if (count > std::size(entry.ids)) return;
-        entry.size = static_cast<std::uint8_t>(piece.size());
+        entry.size = size;
         entry.count = static_cast<std::uint8_t>(count);
         std::memcpy(entry.piece, piece.data(), piece.size());
         std::copy(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end(), entry.ids);
@@ -75,12 +81,14 @@ struct Encoder::State {
         if (model.spelled_pieces) {
             if (!read_spelling(piece, unspelled))
                 fail(model.name, ": a pre-tokenizer behind ByteLevel brought in characters that spell no bytes");
-            return encode_part(unspelled, ids);
+            return encode_part(unspelled, false, ids);
         }
-        if (model.kind != TokenizerModel::Kind::char_bpe) return encode_part(piece, ids);
+        const bool cut = model.kind == TokenizerModel::Kind::byte_bpe || (model.kind == TokenizerModel::Kind::char_bpe && model.char_bpe.may_cut());
+        if (piece.size() <= sizeof(Entry::piece) || !cut) return encode_part(piece, false, ids);
+        if (encode_whole(piece, ids)) return;
         while (!piece.empty()) {
-            const std::size_t end = model.char_bpe.part_end(piece);
-            encode_part(piece.substr(0, end), ids);
+            const std::size_t end = model.cuts.part_end(piece);
+            encode_part(piece.substr(0, end), model.ignore_merges, ids);
             piece.remove_prefix(end);
         }
     }

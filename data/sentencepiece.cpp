@@ -109,12 +109,6 @@ std::string with_spaces(std::string_view text) {
     return out;
 }
 
-// Whether a marker stands behind something else in it: such a piece reaches over the border of two words.
-bool reaches_over(std::string_view text) {
-    while (text.starts_with(marker)) text.remove_prefix(marker.size());
-    return text.find(marker) != std::string_view::npos;
-}
-
 void add_tokens(const Proto& proto, TokenizerModel& model) {
     for (std::size_t id = 0; id < proto.pieces.size(); ++id) {
         const Piece& p = proto.pieces[id];
@@ -158,7 +152,6 @@ void make_bpe(const Proto& proto, const std::array<std::int32_t, 256>& byte_toke
     rules.unknown = model.unknown;
     rules.fuse_unknown = true;
     rules.bytes_before_merging = false;
-    bool cut = false, over = false;
     for (std::size_t i = 0; i < proto.pieces.size(); ++i) {
         const Piece& p = proto.pieces[i];
         if (p.type != normal && p.type != user_defined) continue;
@@ -166,12 +159,12 @@ void make_bpe(const Proto& proto, const std::array<std::int32_t, 256>& byte_toke
         const auto rank = std::lower_bound(scores.begin(), scores.end(), p.score, std::greater<>()) - scores.begin();
         ranked.push_back({p.text, id, static_cast<std::uint32_t>(rank)});
         if (utf8_at(p.text, 0).size == p.text.size()) characters.emplace(utf8_at(p.text, 0).code, id);
-        if (p.type == user_defined) rules.whole.emplace_back(p.text, id);
-        cut = cut || p.text == marker;
-        over = over || reaches_over(p.text);
+        if (p.type != user_defined) continue;
+        rules.whole.emplace_back(p.text, id);
+        model.cuts.add_whole(p.text);
     }
-    model.merge_table = merges_of_tokens(ranked, false, model.name);
-    model.char_bpe = CharBpe(std::move(rules), characters, cut && !over);
+    model.merge_table = merges_of_tokens(ranked, false, model.cuts, model.name);
+    model.char_bpe = CharBpe(std::move(rules), characters);
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ TokenizerModel parse_tiktoken(std::string_view file, const std::string& name) {
     }
     for (std::size_t b = 0; b < 256; ++b)
         if (!byte[b]) fail(name, ": there is no token for the byte ", b);
-    model.merge_table = merges_of_tokens(ranked, true, name);
+    model.merge_table = merges_of_tokens(ranked, true, model.cuts, name);
     model.source_name = "tokenizer.model";
     model.source = file;
     for (Known& known : known_files()) {

@@ -85,7 +85,14 @@ void TokenizerModel::finish() {
         if (ignore_merges && (t.spelt || kind != Kind::byte_bpe))
             whole_pieces.emplace(kind == Kind::byte_bpe ? t.bytes : t.text, static_cast<std::int32_t>(id));
     }
-    if (!ranked) merge_table = MergeTable(merges);
+    if (!ranked) {
+        merge_table = MergeTable(merges);
+        const auto text = [&](std::int32_t id) -> std::string_view {
+            const Token& t = tokens[static_cast<std::size_t>(id)];
+            return t.spelt ? t.bytes : t.text;
+        };
+        for (const Merge& m : merges) cuts.add_merge(text(m.left), text(m.right));
+    }
     std::vector<AddedToken> raw, normal;
     RegexScratch scratch;
     cuttable = kind == Kind::byte_bpe && cutting == Cutting::scanner && normalizer_survives_cuts(normalizer);

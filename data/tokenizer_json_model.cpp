@@ -112,7 +112,6 @@ void TokenizerJsonReader::check_merges_spelt() const {
 }
 
 void TokenizerJsonReader::make_char_bpe() {
-    constexpr std::string_view marker = "\xe2\x96\x81";
     CharBpe::Rules rules;
     if (model.byte_fallback) find_byte_tokens(rules.byte_tokens);
     rules.unknown = model.unknown;
@@ -120,11 +119,7 @@ void TokenizerJsonReader::make_char_bpe() {
     std::unordered_map<std::uint32_t, std::int32_t> characters;
     for (const auto& [token, id] : vocab)
         if (!token.empty() && utf8_at(token, 0).size == token.size()) characters.emplace(utf8_at(token, 0).code, id);
-    // Text may be cut before a marker if no merge joins one to what stands before it.
-    bool cut = !model.ignore_merges && vocab.contains(std::string(marker));
-    const auto text = [&](std::int32_t id) -> const std::string& { return model.tokens[static_cast<std::size_t>(id)].text; };
-    for (const Merge& m : model.merges) cut = cut && (!text(m.right).starts_with(marker) || text(m.left).ends_with(marker));
-    model.char_bpe = CharBpe(std::move(rules), characters, cut);
+    model.char_bpe = CharBpe(std::move(rules), characters);
 }
 
 void TokenizerJsonReader::read_unigram(const Json& m) {

@@ -12,6 +12,7 @@
 
 #include "data/bpe.h"
 #include "data/char_bpe.h"
+#include "data/cut_table.h"
 #include "data/normalizer.h"
 #include "data/pretokenize.h"
 #include "data/split.h"
@@ -87,7 +88,8 @@ struct TokenizerModel {
     CharBpe char_bpe;
     Unigram unigram;
     MergeTable merge_table;
-    bool ranked = false;          // merge_table was made by the reader: merges_of_tokens
+    bool ranked = false;          // merge_table and cuts were made by the reader: merges_of_tokens
+    CutTable cuts;
     std::array<std::int32_t, 256> byte_ids{};  // -1 where the vocabulary lacks a byte
     std::unordered_map<std::string_view, std::int32_t> whole_pieces;  // only with ignore_merges; keys lie in `tokens`
     AddedTokenFinder raw_added, normalized_added;

@@ -14,7 +14,9 @@ constexpr double unknown_penalty = 10;  // below the least likely token
 }  // namespace
 
 Unigram::Unigram(Rules rules, const std::vector<Token>& tokens) : rules_(std::move(rules)) {
-    double least = std::numeric_limits<double>::infinity(), most = -std::numeric_limits<double>::infinity();
+    // SentencePiece looks for the greatest score from the least positive float on, and log-probabilities are negative: a
+    // user-defined symbol costs 0.1 there, whatever its length.
+    double least = std::numeric_limits<double>::infinity(), most = static_cast<double>(std::numeric_limits<float>::min());
     std::vector<std::pair<std::string, std::int32_t>> texts;
     for (const Token& t : tokens) {
         if (!t.findable) continue;
@@ -43,8 +45,8 @@ void Unigram::encode(std::string_view piece, Scratch& s, std::vector<std::int32_
         };
         trie_.prefixes(piece.substr(at), [&](std::size_t size, std::int32_t index) {
             const Found& t = tokens_[static_cast<std::size_t>(index)];
-            const double score = t.user_defined ? static_cast<double>(static_cast<float>(size) * static_cast<float>(max_score_)) - 0.1 : t.score;
-            offer(size, score + here, t.id);
+            const double score = t.user_defined ? static_cast<double>(size) * max_score_ - 0.1 : t.score;
+            offer(size, rounded(score + here), t.id);
             single = single || size == one;
         });
         if (!single) offer(one, rounded(unknown_score_ + here), Scratch::unknown);
