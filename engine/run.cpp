@@ -120,7 +120,8 @@ template <class Load> void resume(Run& run, const std::string& state, const fs::
     const SavedState saved = parse_state(state, (path / "state.json").string());
     if (saved.tokenizer_hash != 0) run.data.check_tokenizer(saved.tokenizer_hash, "the tokenizer of " + path.string());
     const std::string changes = check_resume(saved.config, run.config, path.string());
-    if (!changes.empty()) std::fprintf(stderr, "keel: going on with changed settings:\n%s", changes.c_str());
+    if (!changes.empty() && run.world.rank() == 0)
+        std::fprintf(stderr, "keel: going on with changed settings:\n%s", changes.c_str());
     load();
     run.model->share_params();
     set_exact_scales(run.config, *run.model, saved.scales);
