@@ -34,7 +34,7 @@ Dtype chosen_dtype(const std::string& flag, const std::string& otherwise) {
 }
 
 std::uint64_t tokenizer_hash(const fs::path& folder) {
-    if (!fs::exists(folder / "tokenizer.json")) return 0;
+    if (!Tokenizer::found_in(folder)) return 0;
     try {
         return Tokenizer::load(folder).hash();
     } catch (const Error& e) {

@@ -177,7 +177,7 @@ Report inspect_model_folder(const fs::path& path) {
                               {"tensors", f.tensors().size()},
                               {"bytes", fs::file_size(f.path())}});
     r["tensors"] = by_dtype(tensors);
-    if (fs::exists(path / "tokenizer.json")) {
+    if (Tokenizer::found_in(path)) {
         try {
             r["tokenizer"] = tokenizer_fields(Tokenizer::load(path));
         } catch (const Error& e) {

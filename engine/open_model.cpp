@@ -22,6 +22,8 @@ ModelSource open_checkpoint_source(const CheckpointInfo& info) {
     if (auto text = read_checkpoint_file(info.path, "tokenizer.json")) {
         source.tokenizer_json = std::move(*text);
         source.tokenizer = Tokenizer::load(info.path);  // with the special tokens named beside it
+    } else if (Tokenizer::found_in(info.path)) {  // a tokenizer.model, which no tokenizer.json can say
+        source.tokenizer = Tokenizer::load(info.path);
     }
     return source;
 }
@@ -30,7 +32,7 @@ ModelSource open_folder_source(const fs::path& path) {
     ModelSource source{.kind = ModelSource::Kind::folder, .path = path, .config = {}, .tokenizer = {},
                        .tokenizer_hash = 0, .tokenizer_json = {}, .config_json = read_file(path / "config.json"), .description = "model folder " + path.string()};
     source.config.model = model_section(read_model_shape(path));
-    if (fs::exists(path / "tokenizer.json")) {
+    if (Tokenizer::found_in(path)) {
         source.tokenizer = Tokenizer::load(path);
         source.tokenizer_hash = source.tokenizer->hash();
         source.tokenizer_json = source.tokenizer->to_json();
