@@ -93,7 +93,10 @@ std::optional<AsyncSave::Outcome> AsyncSave::begin(Stream& stream, std::int64_t 
     });
     {
         const std::lock_guard lock(mutex_);
-        outcome_ = {.step = step, .path = {}, .error = {}, .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+        outcome_ = {.step = step,
+                    .path = {},
+                    .error = {},
+                    .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
         write_ = std::move(write);
     }
     begun_ = true;

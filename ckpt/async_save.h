@@ -1,9 +1,9 @@
 // ckpt/async_save.h: a checkpoint written from a snapshot while training goes on.
 //
 // begin() copies the state into memory reserved at start-up and returns; a thread then writes what was copied, whatever
-// becomes of the weights. One save is in flight at most: the next one, and the end of the run, wait for it. A write that
-// fails is a value, which every rank gets at the same decision. While a write is in flight its thread allocates (the block
-// of a file, names and hashes); training does not.
+// becomes of the weights. One save is in flight at most: the next one, and the end of the run, wait for it. A write
+// that fails is a value, which every rank gets at the same decision. While a write is in flight its thread allocates
+// (the block of a file, names and hashes); training does not.
 #pragma once
 
 #include <condition_variable>
@@ -43,13 +43,14 @@ public:
         bool saved() const { return error.empty(); }
     };
 
-    // `write` gets the snapshot on the writer's thread: a save_checkpoint, or another collective over `writers`. Returns what
-    // became of the save before, if nobody had asked yet. Every rank begins the same saves in the same order.
+    // `write` gets the snapshot on the writer's thread: a save_checkpoint, or another collective over `writers`.
+    // Returns what became of the save before, if nobody had asked yet. Every rank begins the same saves in the same
+    // order.
     using Write = std::function<std::filesystem::path(Group& writers, std::span<const TensorPiece> snapshot)>;
     std::optional<Outcome> begin(Stream& stream, std::int64_t step, Write write);
 
-    // The outcome of the save in flight once every rank has it: one vote, and none while no save is in flight. A decision
-    // that all ranks take at the same place.
+    // The outcome of the save in flight once every rank has it: one vote, and none while no save is in flight. A
+    // decision that all ranks take at the same place.
     std::optional<Outcome> poll(Group& world);
 
     // The outcome of the save in flight, waited for. nullopt if there is none.

@@ -30,8 +30,8 @@ std::int64_t count_exponents(const std::byte* x, std::int64_t count, T exponent)
 }
 
 // Reads one file front to back; adds what it finds to `check` and, of values that are not finite, to `bad` by tensor.
-void check_file(const fs::path& folder, const CheckpointFile& listed, const CheckpointTensors::File* tensors, CheckpointCheck& check,
-                std::map<std::string, std::int64_t>& bad) {
+void check_file(const fs::path& folder, const CheckpointFile& listed, const CheckpointTensors::File* tensors,
+                CheckpointCheck& check, std::map<std::string, std::int64_t>& bad) {
     const InputFile in(folder / listed.name);
     FileHash hash;
     std::vector<std::byte> block(static_cast<std::size_t>(std::min(block_bytes, listed.size_bytes)));
@@ -55,27 +55,36 @@ void check_file(const fs::path& folder, const CheckpointFile& listed, const Chec
             const std::int64_t element = std::max<std::int64_t>(1, size_bits(t.dtype) / 8);
             check.elements += t.elements();
             pass(header.data_offset + t.begin, header.data_offset + t.end, [&](std::span<const std::byte> bytes) {
-                const std::int64_t found = count_not_finite(t.dtype, bytes.data(), static_cast<std::int64_t>(bytes.size()) / element);
+                const std::int64_t found =
+                    count_not_finite(t.dtype, bytes.data(), static_cast<std::int64_t>(bytes.size()) / element);
                 if (found > 0) bad[tensors->tensor_of[i]] += found;
                 check.not_finite += found;
             });
         }
     }
     if (const std::string found = hash.hex(); found != listed.hash)
-        check.problems.push_back(concat(listed.name, " is damaged: XXH3-128 should be ", listed.hash, ", found ", found));
+        check.problems.push_back(
+            concat(listed.name, " is damaged: XXH3-128 should be ", listed.hash, ", found ", found));
 }
 
 }  // namespace
 
 std::int64_t count_not_finite(StoredDtype dtype, const std::byte* x, std::int64_t count) {
     switch (dtype) {
-        case StoredDtype::F32: return count_exponents<std::uint32_t>(x, count, 0x7f800000u);
-        case StoredDtype::BF16: return count_exponents<std::uint16_t>(x, count, 0x7f80u);
-        case StoredDtype::F16: return count_exponents<std::uint16_t>(x, count, 0x7c00u);
-        case StoredDtype::F64: return count_exponents<std::uint64_t>(x, count, 0x7ff0000000000000u);
-        case StoredDtype::F8_E5M2: return count_exponents<std::uint8_t>(x, count, 0x7cu);
-        case StoredDtype::F8_E4M3: return count_exponents<std::uint8_t>(x, count, 0x7fu);  // NaN; it has no infinity
-        default: return 0;
+        case StoredDtype::F32:
+            return count_exponents<std::uint32_t>(x, count, 0x7f800000u);
+        case StoredDtype::BF16:
+            return count_exponents<std::uint16_t>(x, count, 0x7f80u);
+        case StoredDtype::F16:
+            return count_exponents<std::uint16_t>(x, count, 0x7c00u);
+        case StoredDtype::F64:
+            return count_exponents<std::uint64_t>(x, count, 0x7ff0000000000000u);
+        case StoredDtype::F8_E5M2:
+            return count_exponents<std::uint8_t>(x, count, 0x7cu);
+        case StoredDtype::F8_E4M3:
+            return count_exponents<std::uint8_t>(x, count, 0x7fu);  // NaN; it has no infinity
+        default:
+            return 0;
     }
 }
 
@@ -101,7 +110,8 @@ CheckpointCheck check_checkpoint(const fs::path& path, CheckpointTensors::Covera
     std::set<std::string> sound;  // present and as long as listed
     std::set<std::string> listed{manifest_name};
     bool state_listed = false;
-    for (const CheckpointFile& file : files) attempt([&] {
+    for (const CheckpointFile& file : files)
+        attempt([&] {
             listed.insert(file.name);
             state_listed |= file.name == state_name;
             check.files += 1;
@@ -115,7 +125,8 @@ CheckpointCheck check_checkpoint(const fs::path& path, CheckpointTensors::Covera
     std::error_code error;
     for (fs::directory_iterator entry(path, error), end; entry != end; entry.increment(error))
         if (const std::string name = entry->path().filename().string(); !listed.contains(name))
-            check.problems.push_back(name + " is not listed in the manifest: it is of another checkpoint, or was put there by hand");
+            check.problems.push_back(
+                name + " is not listed in the manifest: it is of another checkpoint, or was put there by hand");
 
     std::optional<CheckpointTensors> stored;
     const bool all_sound = sound.size() == files.size();
@@ -131,7 +142,8 @@ CheckpointCheck check_checkpoint(const fs::path& path, CheckpointTensors::Covera
                 if (f.listed.name == file.name) tensors = &f;
         const std::size_t before = check.problems.size();
         attempt([&] { check_file(path, file, tensors, check, bad); });
-        if (file.name == state_name && check.problems.size() == before) attempt([&] { check.state = read_file(path / state_name); });
+        if (file.name == state_name && check.problems.size() == before)
+            attempt([&] { check.state = read_file(path / state_name); });
     }
     if (stored)
         for (const auto& [name, t] : stored->tensors()) check.tensors.push_back({name, t.dtype, t.shape});

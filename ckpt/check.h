@@ -24,8 +24,8 @@ struct CheckpointCheck {
     std::vector<Tensor> tensors;  // global ones, by name
 };
 
-// Reads every byte once, through one block. Does not stop at the first problem, and does not throw for what is wrong with
-// the checkpoint. `coverage` part is for one rank's part of a local checkpoint (ckpt/local_checkpoints.h).
+// Reads every byte once, through one block. Does not stop at the first problem, and does not throw for what is wrong
+// with the checkpoint. `coverage` part is for one rank's part of a local checkpoint (ckpt/local_checkpoints.h).
 CheckpointCheck check_checkpoint(const std::filesystem::path& path,
                                  CheckpointTensors::Coverage coverage = CheckpointTensors::Coverage::whole);
 

@@ -1,4 +1,5 @@
-// ckpt/checkpoint.h: saving. Reading is in checkpoint_reader.cpp, what concerns the folder of all in checkpoint_root.cpp.
+// ckpt/checkpoint.h: saving. Reading is in checkpoint_reader.cpp, what concerns the folder of all in
+// checkpoint_root.cpp.
 #include "ckpt/checkpoint.h"
 
 #include <algorithm>
@@ -17,8 +18,9 @@ namespace {
 
 void check_extra_names(const std::vector<ExtraFile>& extra) {
     for (const ExtraFile& f : extra)
-        if (f.name.empty() || f.name.front() == '.' || f.name.find('/') != std::string::npos || f.name == manifest_name ||
-            f.name == state_name || is_tensor_file(f.name, TensorKind::weights) || is_tensor_file(f.name, TensorKind::optimizer))
+        if (f.name.empty() || f.name.front() == '.' || f.name.find('/') != std::string::npos ||
+            f.name == manifest_name || f.name == state_name || is_tensor_file(f.name, TensorKind::weights) ||
+            is_tensor_file(f.name, TensorKind::optimizer))
             fail("a checkpoint cannot hold a file named \"", f.name, "\"; give a bare name that is not taken");
 }
 
@@ -39,14 +41,16 @@ void check_visible(const Draft& draft, const CheckpointFile& file, int rank) {
     std::error_code error;
     const auto size = fs::file_size(draft.path() / file.name, error);
     if (error || static_cast<std::int64_t>(size) != file.size_bytes)
-        fail("rank ", rank, " wrote ", file.size_bytes, " bytes of ", (draft.path() / file.name).string(), ", but rank 0 sees ",
-             error ? std::string("no such file") : concat(size), "; the folder of checkpoints must be one that all ranks share");
+        fail("rank ", rank, " wrote ", file.size_bytes, " bytes of ", (draft.path() / file.name).string(),
+             ", but rank 0 sees ", error ? std::string("no such file") : concat(size),
+             "; the folder of checkpoints must be one that all ranks share");
 }
 
 }  // namespace
 
 fs::path save_checkpoint(Group& world, const fs::path& root, std::int64_t step, const std::string& state,
-                         std::span<const TensorPiece> owned, const std::vector<ExtraFile>& extra, const Retention& retention) {
+                         std::span<const TensorPiece> owned, const std::vector<ExtraFile>& extra,
+                         const Retention& retention) {
     const std::string what = concat("saving the checkpoint of step ", step);
     const bool first = world.rank() == 0;
     std::optional<Draft> draft;
@@ -86,8 +90,9 @@ fs::path save_checkpoint(Group& world, const fs::path& root, std::int64_t step, 
     return text_of_rank_0(world, published);
 }
 
-fs::path save_checkpoint(const fs::path& root, std::int64_t step, const std::string& state, std::span<const NamedTensor> tensors,
-                         const std::vector<ExtraFile>& extra, const Retention& retention) {
+fs::path save_checkpoint(const fs::path& root, std::int64_t step, const std::string& state,
+                         std::span<const NamedTensor> tensors, const std::vector<ExtraFile>& extra,
+                         const Retention& retention) {
     SoloGroup solo;
     return save_checkpoint(solo, root, step, state, whole(tensors), extra, retention);
 }

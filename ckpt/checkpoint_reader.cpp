@@ -73,7 +73,8 @@ std::string mismatches(const CheckpointTensors& stored, const Wanted& wanted) {
         }
         for (const TensorPiece* p : pieces)
             if (p->shape != t->shape) {
-                wrong += concat("\n  misshapen  ", tensor, " is ", shape_text(t->shape), ", the run's is ", shape_text(p->shape));
+                wrong += concat("\n  misshapen  ", tensor, " is ", shape_text(t->shape), ", the run's is ",
+                                shape_text(p->shape));
                 break;
             }
         if (!is_convertible(t->dtype)) wrong += concat("\n  unreadable ", tensor, " is ", name(t->dtype));
@@ -125,7 +126,8 @@ void read_file_into(const fs::path& folder, const CheckpointTensors::File& file,
             in.read_at(file.header.data_offset + t.begin + at, bytes);
             if (hash) sum.add(bytes);
             const auto count = static_cast<std::int64_t>(bytes.size());
-            for (const TensorPiece* p : targets) scatter(from, at / element, count / element, t.dtype, bytes.data(), *p);
+            for (const TensorPiece* p : targets)
+                scatter(from, at / element, count / element, t.dtype, bytes.data(), *p);
             at += count;
         }
     }
@@ -209,14 +211,15 @@ void load_checkpoint(Group& world, const fs::path& path, std::span<const TensorP
         stored.emplace(path, info->files, wants[0], wants[1]);
         for (const TensorKind kind : {TensorKind::weights, TensorKind::optimizer})
             if (wants[static_cast<std::size_t>(kind)] &&
-                std::none_of(info->files.begin(), info->files.end(), [&](const auto& f) { return is_tensor_file(f.name, kind); }))
+                std::none_of(info->files.begin(), info->files.end(),
+                             [&](const auto& f) { return is_tensor_file(f.name, kind); }))
                 fail(path.string(), " has no ", tensor_file_name(kind, 0, 1), ", from which tensors were to be loaded");
     });
     const auto seen = gather_strings(world, hash_of(manifest_text(info->step, info->files)));
     for (std::size_t r = 1; r < seen.size(); ++r)
         if (seen[r] != seen[0])
-            fail(what + " failed: rank ", world.members()[r], " finds another checkpoint there than rank ", world.members()[0],
-                 "; all ranks must see the same folder");
+            fail(what + " failed: rank ", world.members()[r], " finds another checkpoint there than rank ",
+                 world.members()[0], "; all ranks must see the same folder");
 
     const std::string superfluous = unexpected(world, *stored, by_tensor);
     together(world, what, [&] {
@@ -224,7 +227,8 @@ void load_checkpoint(Group& world, const fs::path& path, std::span<const TensorP
         if (world.rank() == 0) wrong = superfluous + wrong;
         if (wrong.empty()) return;
         const bool one = stored->files().size() == 1;
-        fail(one ? (path / stored->files()[0].listed.name).string() : path.string(), " does not hold the tensors of this run:", wrong);
+        fail(one ? (path / stored->files()[0].listed.name).string() : path.string(),
+             " does not hold the tensors of this run:", wrong);
     });
     together(world, what, [&] {
         std::vector<std::byte> block(static_cast<std::size_t>(block_bytes));

@@ -37,8 +37,10 @@ std::optional<fs::path> set_aside_checkpoints(const fs::path& root, std::int64_t
         std::error_code error;
         if (!aside) {
             for (int n = 1; !aside; ++n)
-                if (const fs::path free = root / concat("set-aside-", n); fs::create_directory(free, error)) aside = free;
-                else if (error) fail("cannot make folder ", free.string(), ": ", error.message());
+                if (const fs::path free = root / concat("set-aside-", n); fs::create_directory(free, error))
+                    aside = free;
+                else if (error)
+                    fail("cannot make folder ", free.string(), ": ", error.message());
         }
         fs::rename(folder.path, *aside / folder.path.filename(), error);
         if (error) fail("cannot move ", folder.path.string(), " to ", aside->string(), ": ", error.message());

@@ -22,7 +22,8 @@ const char* stem(TensorKind kind) { return kind == TensorKind::weights ? "weight
 std::function<void(const ByteSink&)> bytes_of(const TensorPiece& p) {
     return [p](const ByteSink& out) {
         const std::int64_t row_bytes = p.cols * size_bytes(p.dtype), stride_bytes = p.row_stride * size_bytes(p.dtype);
-        if (row_bytes == stride_bytes || p.rows == 1) return out({p.data, static_cast<std::size_t>(p.rows * row_bytes)});
+        if (row_bytes == stride_bytes || p.rows == 1)
+            return out({p.data, static_cast<std::size_t>(p.rows * row_bytes)});
         for (std::int64_t r = 0; r < p.rows; ++r) out({p.data + r * stride_bytes, static_cast<std::size_t>(row_bytes)});
     };
 }
@@ -52,7 +53,8 @@ Placed placed(const StoredTensor& t, const Json& pieces, const std::string& wher
         if (d < 0 || __builtin_mul_overflow(elements, d, &elements)) bad("has the shape " + shape_text(p.shape));
     const Rect all = extent(p.shape), &r = p.rect;
     if (r.row < 0 || r.col < 0 || r.row > all.rows - r.rows || r.col > all.cols - r.cols)
-        bad(concat("is ", shape_text(t.shape), " at row ", r.row, ", column ", r.col, ", which is not inside ", shape_text(p.shape)));
+        bad(concat("is ", shape_text(t.shape), " at row ", r.row, ", column ", r.col, ", which is not inside ",
+                   shape_text(p.shape)));
     return p;
 }
 
@@ -97,8 +99,8 @@ std::vector<CheckpointFile> write_tensor_file(const fs::path& folder, TensorKind
     })};
 }
 
-CheckpointTensors::CheckpointTensors(const fs::path& folder, std::span<const CheckpointFile> files, bool weights, bool optimizer,
-                                     Coverage coverage)
+CheckpointTensors::CheckpointTensors(const fs::path& folder, std::span<const CheckpointFile> files, bool weights,
+                                     bool optimizer, Coverage coverage)
     : folder_(folder) {
     for (const CheckpointFile& f : files) {
         if (weights && is_tensor_file(f.name, TensorKind::weights)) add_file(f, TensorKind::weights);
@@ -120,8 +122,9 @@ void CheckpointTensors::add_file(const CheckpointFile& listed, TensorKind kind) 
         const auto [at, fresh] = tensors_.try_emplace(p.tensor, Tensor{t.dtype, p.shape, {}});
         Tensor& tensor = at->second;
         if (!fresh && (tensor.shape != p.shape || tensor.dtype != t.dtype))
-            fail(where, ": \"", p.tensor, "\" is ", name(t.dtype), " ", shape_text(p.shape), " here, but ", name(tensor.dtype), " ",
-                 shape_text(tensor.shape), " in ", files_.empty() ? listed.name : files_[tensor.pieces.front().file].listed.name);
+            fail(where, ": \"", p.tensor, "\" is ", name(t.dtype), " ", shape_text(p.shape), " here, but ",
+                 name(tensor.dtype), " ", shape_text(tensor.shape), " in ",
+                 files_.empty() ? listed.name : files_[tensor.pieces.front().file].listed.name);
         tensor.pieces.push_back({files_.size(), i, p.rect});
         file.tensor_of.push_back(std::move(p.tensor));
         file.rects.push_back(p.rect);
@@ -150,7 +153,8 @@ const CheckpointTensors::Tensor* CheckpointTensors::find(std::string_view name) 
 void CheckpointTensors::read(const TensorPiece& wanted) const {
     const Tensor* t = find(wanted.name);
     if (!t) fail(folder_.string(), " holds no tensor \"", wanted.name, "\"");
-    if (!is_convertible(t->dtype)) fail(folder_.string(), ": \"", wanted.name, "\" is ", name(t->dtype), ", which keel does not load");
+    if (!is_convertible(t->dtype))
+        fail(folder_.string(), ": \"", wanted.name, "\" is ", name(t->dtype), ", which keel does not load");
     std::vector<std::byte> block;
     for (const Piece& p : t->pieces) {
         const Rect part = intersect(p.rect, wanted.rect());
@@ -174,7 +178,8 @@ void CheckpointTensors::read(const TensorPiece& wanted) const {
     }
 }
 
-void CheckpointTensors::read(std::string_view name, std::int64_t first, std::int64_t count, Dtype to, std::byte* out) const {
+void CheckpointTensors::read(std::string_view name, std::int64_t first, std::int64_t count, Dtype to,
+                             std::byte* out) const {
     const Tensor* t = find(name);
     if (!t) fail(folder_.string(), " holds no tensor \"", name, "\"");
     const std::int64_t width = extent(t->shape).cols;

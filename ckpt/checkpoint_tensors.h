@@ -1,8 +1,8 @@
 // ckpt/checkpoint_tensors.h: the tensors of a checkpoint as whole ones, whatever files and pieces hold them.
 //
 // A file of one rank of many names its pieces NAME@ROW,COL and says in its metadata, under "keel.pieces", of which
-// tensor, of which shape and where each is. A tensor stored under its own name is whole. Opening reads headers alone and
-// refuses tensors with holes, overlaps, or pieces that contradict each other.
+// tensor, of which shape and where each is. A tensor stored under its own name is whole. Opening reads headers alone
+// and refuses tensors with holes, overlaps, or pieces that contradict each other.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ public:
     enum class Coverage : std::uint8_t { whole, part };  // part: the files of one rank, whose tensors have holes
 
     // Of the files among `files` that hold tensors of the kinds asked for.
-    CheckpointTensors(const std::filesystem::path& folder, std::span<const CheckpointFile> files, bool weights, bool optimizer,
-                      Coverage coverage = Coverage::whole);
+    CheckpointTensors(const std::filesystem::path& folder, std::span<const CheckpointFile> files, bool weights,
+                      bool optimizer, Coverage coverage = Coverage::whole);
     explicit CheckpointTensors(const CheckpointInfo& info, Coverage coverage = Coverage::whole)
         : CheckpointTensors(info.path, info.files, true, true, coverage) {}
 

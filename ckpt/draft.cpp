@@ -66,7 +66,10 @@ CheckpointFile write_hashed(const fs::path& folder, const std::string& name,
 }
 
 Draft::Draft(const fs::path& root, std::int64_t step)
-    : root_(root), final_(root / step_folder_name(step)), path_(temporary_path(root, step_folder_name(step))), step_(step) {
+    : root_(root),
+      final_(root / step_folder_name(step)),
+      path_(temporary_path(root, step_folder_name(step))),
+      step_(step) {
     std::error_code error;
     fs::create_directories(root, error);
     if (error) fail("cannot make folder ", root.string(), ": ", error.message());
@@ -99,7 +102,8 @@ const fs::path& Draft::publish() {
 // A folder with content cannot be renamed over. Swapping the two names leaves no moment without a checkpoint.
 void Draft::replace() {
     if (file_fault(FileStep::rename, final_)) fail("cannot rename ", path_.string(), ": ", std::strerror(errno));
-    if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) == 0) return;  // path_ is the old one
+    if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) == 0)
+        return;  // path_ is the old one
     const fs::path aside = temporary_path(root_, "replaced-" + final_.filename().string());
     rename(final_, aside);
     rename(path_, final_);

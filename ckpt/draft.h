@@ -33,7 +33,8 @@ public:
     void write_text(const std::string& name, std::string_view text);
     const std::vector<CheckpointFile>& files() const { return files_; }
 
-    // Writes the manifest of the files added, and takes the place of an older checkpoint of this step. Returns its path.
+    // Writes the manifest of the files added, and takes the place of an older checkpoint of this step. Returns its
+    // path.
     const std::filesystem::path& publish();
 
 private:

@@ -67,7 +67,8 @@ Json parse_part_state(const CheckpointInfo& info) {
 
 // Whether the pieces stored in a part are the ones owned, no more and no less.
 void check_owned(const CheckpointInfo& info, std::span<const TensorPiece> owned) {
-    using Place = std::tuple<std::string, std::vector<std::int64_t>, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+    using Place =
+        std::tuple<std::string, std::vector<std::int64_t>, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
     std::set<Place> here, wanted;
     const CheckpointTensors stored(info, CheckpointTensors::Coverage::part);
     for (const auto& [tensor, t] : stored.tensors())
@@ -87,8 +88,8 @@ void keep_only(const fs::path& root, std::int64_t step) {
         if (folder.step != step) fs::remove_all(folder.path, ignored);
 }
 
-// Steps of one save for which every rank's part is known, the newest first. Of each part the holder: its own rank, or else
-// the lowest that has it.
+// Steps of one save for which every rank's part is known, the newest first. Of each part the holder: its own rank, or
+// else the lowest that has it.
 using Whole = std::vector<Entry>;  // by owner
 std::optional<Whole> newest_whole(const std::vector<Entry>& entries, int ranks) {
     std::map<std::pair<std::int64_t, std::string>, std::map<int, Entry>> saves;
@@ -113,7 +114,8 @@ std::optional<Whole> newest_whole(const std::vector<Entry>& entries, int ranks) 
 LocalCheckpoints::LocalCheckpoints(Group& world, const fs::path& dir, const fs::path& checkpoint_root, int distance)
     : ranks_(world.size()), distance_(distance > 0 ? distance : world.size() / 2) {
     if (distance < 0 || (distance >= ranks_ && ranks_ > 1))
-        fail_usage("a partner ", distance, " ranks away is none of ", ranks_, "; give less, such as the number of ranks per node");
+        fail_usage("a partner ", distance, " ranks away is none of ", ranks_,
+                   "; give less, such as the number of ranks per node");
     if (ranks_ == 1) distance_ = 0;
     std::error_code error;
     const fs::path root = fs::weakly_canonical(fs::absolute(checkpoint_root), error);
@@ -130,7 +132,8 @@ fs::path LocalCheckpoints::part(const char* kind, int rank) const {
     return folder_ / name.data();
 }
 
-fs::path LocalCheckpoints::save(Group& world, std::int64_t step, const std::string& state, std::span<const TensorPiece> owned) {
+fs::path LocalCheckpoints::save(Group& world, std::int64_t step, const std::string& state,
+                                std::span<const TensorPiece> owned) {
     const std::string what = concat("the local checkpoint of step ", step);
     const int rank = world.rank(), n = world.size();
     const std::string save = text_of_rank_0(world, save_id());
@@ -140,12 +143,14 @@ fs::path LocalCheckpoints::save(Group& world, std::int64_t step, const std::stri
     together(world, what, [&] {
         Draft draft(mine, step);
         for (const TensorKind kind : {TensorKind::weights, TensorKind::optimizer})
-            for (CheckpointFile& file : write_tensor_file(draft.path(), kind, rank, n, owned)) draft.add(std::move(file));
+            for (CheckpointFile& file : write_tensor_file(draft.path(), kind, rank, n, owned))
+                draft.add(std::move(file));
         draft.write_text(state_name, part_state(save, rank, n, shared_state));
         info = {.path = draft.publish(), .step = step, .state = {}, .files = draft.files()};
         std::erase_if(info.files, [](const CheckpointFile& f) { return f.name == manifest_name; });
     });
-    const int to = distance_ == 0 ? -1 : (rank + distance_) % n, from = distance_ == 0 ? -1 : (rank + n - distance_) % n;
+    const int to = distance_ == 0 ? -1 : (rank + distance_) % n,
+              from = distance_ == 0 ? -1 : (rank + n - distance_) % n;
     const fs::path copies = distance_ == 0 ? fs::path() : part("copy", from);
     const std::string problem = distance_ == 0 ? std::string() : transfer(world, info, to, copies, from);
     together(world, what, [&] {
@@ -157,12 +162,13 @@ fs::path LocalCheckpoints::save(Group& world, std::int64_t step, const std::stri
 }
 
 std::optional<LocalCheckpoints::Found> LocalCheckpoints::find_newest(Group& world, std::span<const TensorPiece> owned,
-                                                                      const WarningSink& warn) {
+                                                                     const WarningSink& warn) {
     const int rank = world.rank();
     const auto tell = [&](const std::string& text) {
         if (warn && rank == 0) warn("passing over a local checkpoint: " + text);
     };
-    // Everything on this node that is a part of some rank, with its sizes right; hashes are looked at when one is chosen.
+    // Everything on this node that is a part of some rank, with its sizes right; hashes are looked at when one is
+    // chosen.
     std::vector<Entry> mine;
     std::string doubts;
     for (int owner = 0; owner < ranks_; ++owner)
@@ -189,11 +195,13 @@ std::optional<LocalCheckpoints::Found> LocalCheckpoints::find_newest(Group& worl
     std::set<std::string> told;  // ranks of one node say the same
     for (const std::string& text : gather_strings(world, doubts))
         for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
-            if (const std::string line = text.substr(at, text.find('\n', at) - at); told.insert(line).second) tell(line);
+            if (const std::string line = text.substr(at, text.find('\n', at) - at); told.insert(line).second)
+                tell(line);
     const auto path_of = [&](const Entry& e) { return part(e.kind.c_str(), e.owner) / step_folder_name(e.step); };
 
     while (const auto whole = newest_whole(entries, ranks_)) {
-        // Each holder reads what it is to give; an entry that is bad is struck from the list, and the choice made again.
+        // Each holder reads what it is to give; an entry that is bad is struck from the list, and the choice made
+        // again.
         std::vector<std::string> problems(static_cast<std::size_t>(ranks_));
         for (const Entry& e : *whole) {
             if (e.holder != rank) continue;
@@ -205,7 +213,8 @@ std::optional<LocalCheckpoints::Found> LocalCheckpoints::find_newest(Group& worl
         }
         const auto strike = [&] {  // whether there was something to strike
             bool struck = false;
-            for (const std::string& text : gather_strings(world, Json(problems).dump(-1, ' ', false, Json::error_handler_t::replace))) {
+            for (const std::string& text :
+                 gather_strings(world, Json(problems).dump(-1, ' ', false, Json::error_handler_t::replace))) {
                 const auto reasons = Json::parse(text).get<std::vector<std::string>>();
                 for (std::size_t owner = 0; owner < reasons.size(); ++owner) {
                     if (reasons[owner].empty()) continue;

@@ -41,7 +41,8 @@ Rect extent(std::span<const std::int64_t> shape) {
 
 Rect intersect(const Rect& a, const Rect& b) {
     const std::int64_t row = std::max(a.row, b.row), col = std::max(a.col, b.col);
-    const std::int64_t row_end = std::min(a.row + a.rows, b.row + b.rows), col_end = std::min(a.col + a.cols, b.col + b.cols);
+    const std::int64_t row_end = std::min(a.row + a.rows, b.row + b.rows),
+                       col_end = std::min(a.col + a.cols, b.col + b.cols);
     if (row_end <= row || col_end <= col) return {row, 0, col, 0};
     return {row, row_end - row, col, col_end - col};
 }
@@ -76,7 +77,8 @@ void check_piece(const TensorPiece& p) {
         fail("a piece of \"", p.name, "\" ", shape_text(p.shape), " is ", p.rows, " rows from ", p.row, " and ", p.cols,
              " columns from ", p.col, "; it must lie inside ", all.rows, " rows of ", all.cols);
     if (p.rows > 1 && p.row_stride < p.cols)
-        fail("a piece of \"", p.name, "\" has ", p.cols, " columns, but its rows lie ", p.row_stride, " elements apart");
+        fail("a piece of \"", p.name, "\" has ", p.cols, " columns, but its rows lie ", p.row_stride,
+             " elements apart");
 }
 
 std::string rect_text(std::span<const std::int64_t> shape, const Rect& r) {
@@ -108,8 +110,8 @@ std::string tiling_error(std::span<const std::int64_t> shape, std::span<const Re
             if (rects[before].col + rects[before].cols > r.col) other = before;
         }
         if (other != i)
-            return concat(rect_text(shape, intersect(r, rects[other])), " are in ", label(std::min(i, other)), " and in ",
-                          label(std::max(i, other)));
+            return concat(rect_text(shape, intersect(r, rects[other])), " are in ", label(std::min(i, other)),
+                          " and in ", label(std::max(i, other)));
         active.emplace(r.col, i);
         leaving.emplace(r.row + r.rows, r.col);
         covered += r.elements();

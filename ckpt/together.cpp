@@ -12,7 +12,8 @@
 namespace keel {
 namespace {
 
-constexpr std::size_t reasons_told = 4, ranks_told = 8;  // a full disk is told by a few; a thousand ranks would say the same
+constexpr std::size_t reasons_told = 4,
+                      ranks_told = 8;  // a full disk is told by a few; a thousand ranks would say the same
 
 View<std::byte> bytes_of(std::string& text) {
     return {reinterpret_cast<std::byte*>(text.data()), {static_cast<std::int64_t>(text.size())}};
@@ -54,7 +55,8 @@ void together(Group& group, const std::string& what, const std::function<void()>
     const auto told = gather_strings(group, problem ? "!" + *problem : std::string());
     std::vector<std::string> reasons;  // each once: of a file that is damaged every rank says the same
     for (const std::string& reason : told)
-        if (!reason.empty() && std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) reasons.push_back(reason);
+        if (!reason.empty() && std::find(reasons.begin(), reasons.end(), reason) == reasons.end())
+            reasons.push_back(reason);
     std::string text;
     for (std::size_t i = 0; i < reasons.size() && i < reasons_told; ++i)
         text += concat(i > 0 ? "\n  " : "", ranks_text(group, told, reasons[i]), ": ", reasons[i].substr(1));

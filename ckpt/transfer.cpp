@@ -24,7 +24,8 @@ std::int64_t total_bytes(const std::vector<CheckpointFile>& files) {
     return bytes;
 }
 
-// The files of a checkpoint as one row of bytes, read in order. The first failure is kept, and nothing is read after it.
+// The files of a checkpoint as one row of bytes, read in order. The first failure is kept, and nothing is read after
+// it.
 class Reader {
 public:
     explicit Reader(const CheckpointInfo& info) : info_(info) {}
@@ -136,7 +137,8 @@ std::string transfer(Group& group, const std::optional<CheckpointInfo>& mine, in
     std::vector<std::byte> in(static_cast<std::size_t>(std::min(block_bytes, in_bytes)));
     for (std::int64_t at = 0; at < std::max(out_bytes, in_bytes); at += block_bytes) {
         const auto part = [&](std::vector<std::byte>& block, std::int64_t bytes) {
-            return std::span(block).first(static_cast<std::size_t>(std::clamp<std::int64_t>(bytes - at, 0, block_bytes)));
+            return std::span(block).first(
+                static_cast<std::size_t>(std::clamp<std::int64_t>(bytes - at, 0, block_bytes)));
         };
         Ticket sent;
         if (const auto bytes = part(out, out_bytes); !bytes.empty()) {

@@ -26,18 +26,22 @@ std::vector<fs::path> checkpoints_at(const fs::path& path) {
     if (is_checkpoint(path)) return {path};
     std::vector<fs::path> found;
     if (fs::is_directory(path))
-        for (auto entry = fs::recursive_directory_iterator(path); entry != fs::recursive_directory_iterator(); ++entry) {
+        for (auto entry = fs::recursive_directory_iterator(path); entry != fs::recursive_directory_iterator();
+             ++entry) {
             const std::string name = entry->path().filename().string();
             if (!entry->is_directory()) continue;
             if (name.starts_with("step-")) found.push_back(entry->path());
-            if (name.starts_with("step-") || name.starts_with(".") || entry.depth() > 2) entry.disable_recursion_pending();
+            if (name.starts_with("step-") || name.starts_with(".") || entry.depth() > 2)
+                entry.disable_recursion_pending();
         }
-    if (found.empty()) fail(path.string() + " is no checkpoint and holds none; give the folder of a checkpoint or of a run");
+    if (found.empty())
+        fail(path.string() + " is no checkpoint and holds none; give the folder of a checkpoint or of a run");
     std::sort(found.begin(), found.end());
     return found;
 }
 
-// The parameters of a model, or none where its shape is a mixture that no model folder can express: it trains all the same.
+// The parameters of a model, or none where its shape is a mixture that no model folder can express: it trains all the
+// same.
 std::vector<ParamSpec> expected_params(const ModelSection& model) {
     try {
         return param_specs(model_shape(model));
@@ -69,7 +73,8 @@ void check_tensors(CheckpointCheck& check, const ModelSection& model) {
         if (at != wanted.end()) wanted.erase(at);
     }
     for (const auto& [name, shape] : wanted) wrong += "\n      missing    " + name + " " + shape_text(shape);
-    if (!wrong.empty()) check.problems.push_back("its tensors are not those of the model in its configuration:" + wrong);
+    if (!wrong.empty())
+        check.problems.push_back("its tensors are not those of the model in its configuration:" + wrong);
 }
 
 CheckpointCheck check(const fs::path& path) {
@@ -83,8 +88,8 @@ CheckpointCheck check(const fs::path& path) {
         if (part) state = nlohmann::json::parse(state).at("state").get<std::string>();
         const SavedState saved = parse_state(state, "state.json");
         if (saved.progress.steps != result.step)
-            result.problems.push_back("state.json is of step " + std::to_string(saved.progress.steps) + ", the manifest of step " +
-                                      std::to_string(result.step));
+            result.problems.push_back("state.json is of step " + std::to_string(saved.progress.steps) +
+                                      ", the manifest of step " + std::to_string(result.step));
         if (!part && !result.tensors.empty()) check_tensors(result, saved.config.model);
     } catch (const std::exception& e) {
         result.problems.push_back(e.what());
@@ -108,7 +113,9 @@ void run_verify(const std::vector<std::string>& paths) {
             std::printf("%s: bad\n", path.c_str());
             for (const std::string& problem : c.problems) std::printf("  %s\n", problem.c_str());
         }
-    if (bad > 0) fail("bad checkpoints: ", bad, " of ", seen, "; keel train skips those that are damaged and takes the newest good one");
+    if (bad > 0)
+        fail("bad checkpoints: ", bad, " of ", seen,
+             "; keel train skips those that are damaged and takes the newest good one");
 }
 
 }  // namespace
@@ -116,7 +123,8 @@ void run_verify(const std::vector<std::string>& paths) {
 void add_verify(CLI::App& app) {
     CLI::App* command = app.add_subcommand("verify", "check checkpoints byte by byte, without loading a model");
     auto paths = std::make_shared<std::vector<std::string>>();
-    command->add_option("paths", *paths, "checkpoints, runs (all of theirs), or folders of local checkpoints")->required();
+    command->add_option("paths", *paths, "checkpoints, runs (all of theirs), or folders of local checkpoints")
+        ->required();
     command->callback([paths] { run_verify(*paths); });
 }
 

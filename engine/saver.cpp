@@ -8,12 +8,16 @@
 namespace keel {
 
 Saver::Saver(const Config& config, World& world, Group& ranks, Model& model, const std::filesystem::path& root)
-    : ranks_(ranks), model_(model), root_(root), retention_{.keep_last = config.ckpt.keep_last, .keep_every = config.ckpt.keep_every},
+    : ranks_(ranks),
+      model_(model),
+      root_(root),
+      retention_{.keep_last = config.ckpt.keep_last, .keep_every = config.ckpt.keep_every},
       local_interval_(config.ckpt.local_interval) {
     if (config.ckpt.async) {
         writers_ = world.everyone("writers");
         const View<std::byte> memory = model.snapshot();
-        async_.emplace(*writers_, state_pieces(model, Pieces::to_save), std::span(memory.data(), static_cast<std::size_t>(memory.size())));
+        async_.emplace(*writers_, state_pieces(model, Pieces::to_save),
+                       std::span(memory.data(), static_cast<std::size_t>(memory.size())));
     }
     if (!config.ckpt.local_dir.empty())
         local_.emplace(ranks, config.ckpt.local_dir, root, static_cast<int>(config.ckpt.local_distance));
@@ -65,7 +69,9 @@ std::optional<LocalCheckpoints::Found> Saver::find_local(std::int64_t step, cons
     return found;
 }
 
-void Saver::load(const LocalCheckpoints::Found& found) { local_->load(ranks_, found, state_pieces(model_, Pieces::to_load)); }
+void Saver::load(const LocalCheckpoints::Found& found) {
+    local_->load(ranks_, found, state_pieces(model_, Pieces::to_load));
+}
 
 void Saver::discard_local_after(std::int64_t step) {
     if (local_) local_->discard_after(ranks_, step);

@@ -1,4 +1,5 @@
-// engine/saver.h: a run's state on its way to disk: at once or behind the training, to the run's folder and to local storage.
+// engine/saver.h: a run's state on its way to disk: at once or behind the training, to the run's folder and to local
+// storage.
 //
 // Every rank has one, and all call the same functions at the same steps. A checkpoint that cannot be written behind the
 // training is told and training goes on with the older ones; only the last one of a run must succeed.
@@ -33,15 +34,17 @@ public:
     // `model` must outlive it, and so must `ranks`, the group of all.
     Saver(const Config& config, World& world, Group& ranks, Model& model, const std::filesystem::path& root);
 
-    // Writes a checkpoint, or begins to. Returns what has been announced by then: this one, or an earlier one that was still
-    // being written, or nothing. Throws where one that is not written behind the training fails.
-    std::optional<Saved> save(Stream& stream, const Progress& progress, const std::string& state, const std::vector<ExtraFile>& extra);
+    // Writes a checkpoint, or begins to. Returns what has been announced by then: this one, or an earlier one that was
+    // still being written, or nothing. Throws where one that is not written behind the training fails.
+    std::optional<Saved> save(Stream& stream, const Progress& progress, const std::string& state,
+                              const std::vector<ExtraFile>& extra);
 
     // What became of a save under way, once all ranks have it; `wait` waits for it. No vote while none is under way.
     std::optional<Saved> settle(bool wait);
     bool under_way() const { return async_ && async_->in_flight(); }
 
-    // The local checkpoint, where one is due at this step. Returns "" or why it failed: the older one is as good as before.
+    // The local checkpoint, where one is due at this step. Returns "" or why it failed: the older one is as good as
+    // before.
     bool local_due(const Progress& progress) const;
     std::string save_locally(const Progress& progress, const std::string& state);
 
@@ -57,7 +60,7 @@ private:
     Retention retention_;
     std::int64_t local_interval_;
     Progress under_way_;
-    std::unique_ptr<Group> writers_;       // of the writer's thread alone
+    std::unique_ptr<Group> writers_;  // of the writer's thread alone
     std::optional<AsyncSave> async_;
     std::optional<LocalCheckpoints> local_;
 };

@@ -49,22 +49,24 @@ struct Saver {
     void change_weights() {  // as three steps of training would
         for (const TensorPiece& p : state.pieces())
             for (std::int64_t r = 0; r < p.rows; ++r)
-                std::memset(p.data + r * p.row_stride * size_bytes(p.dtype), 0x55, static_cast<std::size_t>(p.cols * size_bytes(p.dtype)));
+                std::memset(p.data + r * p.row_stride * size_bytes(p.dtype), 0x55,
+                            static_cast<std::size_t>(p.cols * size_bytes(p.dtype)));
     }
 };
 
 // Holds every writer at the creation of its first file, until released.
 class PausedWriters {
 public:
-    PausedWriters() : faults_([this](FileStep step, const fs::path&) {
-        if (step == FileStep::create) {
-            std::unique_lock lock(mutex_);
-            ++waiting_;
-            changed_.notify_all();
-            changed_.wait(lock, [&] { return released_; });
-        }
-        return 0;
-    }) {}
+    PausedWriters()
+        : faults_([this](FileStep step, const fs::path&) {
+              if (step == FileStep::create) {
+                  std::unique_lock lock(mutex_);
+                  ++waiting_;
+                  changed_.notify_all();
+                  changed_.wait(lock, [&] { return released_; });
+              }
+              return 0;
+          }) {}
     void wait_for(int writers) {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return waiting_ >= writers; });
@@ -114,7 +116,8 @@ TEST(AsyncSave, AllRanksHearOfASaveAtTheSameDecision) {
         Saver s(w, {"zero3", 1, 1, 3}, model());
         s.save.begin(s.stream, 1, to(root.path(), 1));
         for (int step = 0;; ++step) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(w.rank()));  // ranks see the writer at different moments
+            std::this_thread::sleep_for(
+                std::chrono::milliseconds(w.rank()));  // ranks see the writer at different moments
             if (const auto outcome = s.save.poll(*s.world)) {
                 EXPECT_TRUE(outcome->saved()) << outcome->error;
                 heard_at[w.rank()] = step;
@@ -153,7 +156,8 @@ TEST(AsyncSave, AFailedWriteIsTheSameValueOnEveryRankAndTheNextOneMaySucceed) {
     const TempFolder root;
     std::atomic<bool> full{true};
     const FileFaults faults([&](FileStep step, const fs::path& path) {
-        return full && step == FileStep::write && path.filename() == "weights-rank-00002-of-00004.safetensors" ? ENOSPC : 0;
+        return full && step == FileStep::write && path.filename() == "weights-rank-00002-of-00004.safetensors" ? ENOSPC
+                                                                                                               : 0;
     });
     run_threads(4, {.deadline_s = 30}, [&](World& w) {
         Saver s(w, four, model());
@@ -210,7 +214,8 @@ TEST(AsyncSave, TheSnapshotsSizeIsKnownBeforehandAndTooLittleIsRefused) {
     EXPECT_EQ(AsyncSave::snapshot_bytes(pieces), 1600 + 3 * 3200);
     SoloGroup writers;
     std::vector<std::byte> memory(1600 + 3 * 3200 - 1);
-    expect_error([&] { AsyncSave(writers, pieces, memory); }, {"a snapshot of 4 pieces takes 11200 bytes, and 11199 are reserved"});
+    expect_error([&] { AsyncSave(writers, pieces, memory); },
+                 {"a snapshot of 4 pieces takes 11200 bytes, and 11199 are reserved"});
 }
 
 }  // namespace

@@ -64,7 +64,8 @@ TEST(CheckpointCheck, EveryProblemIsTold) {
     const std::string told = problems(path);
     EXPECT_NE(told.find("weights-rank-00001-of-00003.safetensors is damaged: XXH3-128"), std::string::npos) << told;
     EXPECT_NE(told.find("tokenizer.json is damaged: XXH3-128"), std::string::npos) << told;
-    EXPECT_NE(told.find("optimizer-rank-00003-of-00004.safetensors is not listed in the manifest"), std::string::npos) << told;
+    EXPECT_NE(told.find("optimizer-rank-00003-of-00004.safetensors is not listed in the manifest"), std::string::npos)
+        << told;
     EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 3) << told;
 }
 
@@ -74,8 +75,11 @@ TEST(CheckpointCheck, MissingAndCutFilesAreToldOnce) {
     fs::remove(path / "weights-rank-00000-of-00003.safetensors");
     fs::resize_file(path / "optimizer-rank-00002-of-00003.safetensors", 10);
     const std::string told = problems(path);
-    EXPECT_NE(told.find("cannot open " + (path / "weights-rank-00000-of-00003.safetensors").string()), std::string::npos) << told;
-    EXPECT_NE(told.find("optimizer-rank-00002-of-00003.safetensors is damaged: it should have"), std::string::npos) << told;
+    EXPECT_NE(told.find("cannot open " + (path / "weights-rank-00000-of-00003.safetensors").string()),
+              std::string::npos)
+        << told;
+    EXPECT_NE(told.find("optimizer-rank-00002-of-00003.safetensors is damaged: it should have"), std::string::npos)
+        << told;
     EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 2) << told;
 }
 
@@ -84,7 +88,9 @@ TEST(CheckpointCheck, HolesStateAndManifestAreLookedAt) {
     const fs::path path = save(root.path(), model());
     const CheckpointInfo info = open_checkpoint(path);
     auto files = info.files;
-    std::erase_if(files, [](const auto& f) { return f.name == "weights-rank-00002-of-00003.safetensors" || f.name == "state.json"; });
+    std::erase_if(files, [](const auto& f) {
+        return f.name == "weights-rank-00002-of-00003.safetensors" || f.name == "state.json";
+    });
     write_bytes(path / "manifest.json", manifest_text(5, files));
     const std::string told = problems(path);
     EXPECT_NE(told.find("embed [50, 16]: rows 33…33, columns"), std::string::npos) << told;
@@ -115,12 +121,15 @@ TEST(CheckpointCheck, FiniteMeansTheSameAsAfterConversion) {
         const int bytes = static_cast<int>(size_bits(dtype) / 8);
         for (std::uint32_t bits = 0; bits < 1u << (8 * bytes); ++bits) {
             float value = 0;
-            convert(dtype, reinterpret_cast<const std::byte*>(&bits), Dtype::f32, reinterpret_cast<std::byte*>(&value), 1);
-            ASSERT_EQ(count_not_finite(dtype, reinterpret_cast<const std::byte*>(&bits), 1), std::isfinite(value) ? 0 : 1)
+            convert(dtype, reinterpret_cast<const std::byte*>(&bits), Dtype::f32, reinterpret_cast<std::byte*>(&value),
+                    1);
+            ASSERT_EQ(count_not_finite(dtype, reinterpret_cast<const std::byte*>(&bits), 1),
+                      std::isfinite(value) ? 0 : 1)
                 << name(dtype) << " " << bits;
         }
     }
-    const double values[] = {1e308, std::numeric_limits<double>::infinity(), -0.0, std::numeric_limits<double>::quiet_NaN()};
+    const double values[] = {1e308, std::numeric_limits<double>::infinity(), -0.0,
+                             std::numeric_limits<double>::quiet_NaN()};
     EXPECT_EQ(count_not_finite(StoredDtype::F64, reinterpret_cast<const std::byte*>(values), 4), 2);
     const std::uint32_t all_ones[] = {~0u, ~0u};
     EXPECT_EQ(count_not_finite(StoredDtype::I32, reinterpret_cast<const std::byte*>(all_ones), 2), 0);

@@ -52,7 +52,8 @@ TEST(CheckpointFault, WhateverWasAnnouncedLoadsAfterAKillAtAnyMoment) {
     std::int64_t announced = 0, amid = 0;
     Stamped tensors;
     for (int kill = 0; kill < 50; ++kill) {
-        const auto done = killer.run([&](const auto& announce) { save_for_ever(root.path(), announced + 1, announce); });
+        const auto done =
+            killer.run([&](const auto& announce) { save_for_ever(root.path(), announced + 1, announce); });
         if (!done.empty()) announced = done.back();
         for (const auto& entry : fs::directory_iterator(root.path()))
             amid += entry.path().filename().string().starts_with(".tmp-");

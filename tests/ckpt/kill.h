@@ -21,9 +21,9 @@ class Killer {
 public:
     explicit Killer(unsigned seed) : random_(seed) {}
 
-    // Runs `save`, which never returns and announces each save that is done, in a child process; kills it amid one of its
-    // saves and returns what it had announced. Time is measured in saves, not seconds: machines differ, and are busy. Every
-    // fourth child dies amid its first save.
+    // Runs `save`, which never returns and announces each save that is done, in a child process; kills it amid one of
+    // its saves and returns what it had announced. Time is measured in saves, not seconds: machines differ, and are
+    // busy. Every fourth child dies amid its first save.
     using Announce = std::function<void(std::int64_t)>;
     std::vector<std::int64_t> run(const std::function<void(const Announce&)>& save) {
         int pipe[2];

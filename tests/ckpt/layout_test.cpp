@@ -15,8 +15,12 @@ namespace fs = std::filesystem;
 
 OwnedTensors model(std::uint64_t seed = 1) {
     OwnedTensors t;
-    for (const auto& [name, shape] : std::vector<std::pair<std::string, std::vector<std::int64_t>>>{
-             {"embed", {50, 16}}, {"layers.0.qkv", {33, 16}}, {"layers.0.norm", {16}}, {"layers.0.down", {16, 40}}, {"head", {50, 16}}}) {
+    for (const auto& [name, shape] :
+         std::vector<std::pair<std::string, std::vector<std::int64_t>>>{{"embed", {50, 16}},
+                                                                        {"layers.0.qkv", {33, 16}},
+                                                                        {"layers.0.norm", {16}},
+                                                                        {"layers.0.down", {16, 40}},
+                                                                        {"head", {50, 16}}}) {
         t.add(name, Dtype::bf16, shape, seed);
         for (const char* kind : {".m", ".v", ".master"}) t.add(name + kind, Dtype::f32, shape, seed);
     }
@@ -75,7 +79,9 @@ TEST(CheckpointLayout, EachRankWritesWhatItOwnsAndPlacesItInTheMetadata) {
     const StoredTensor* embed = second.find("embed@0,8");
     ASSERT_NE(embed, nullptr);
     EXPECT_EQ(embed->shape, (std::vector<std::int64_t>{50, 8}));
-    EXPECT_NE(second.header().metadata.at("keel.pieces").find(R"("embed@0,8":{"col":8,"row":0,"shape":[50,16],"tensor":"embed"})"),
+    EXPECT_NE(second.header()
+                  .metadata.at("keel.pieces")
+                  .find(R"("embed@0,8":{"col":8,"row":0,"shape":[50,16],"tensor":"embed"})"),
               std::string::npos);
     std::int64_t bytes = 0, want = 0;
     for (const auto& entry : fs::directory_iterator(path))
@@ -128,7 +134,8 @@ TEST(CheckpointLayout, FlatRangesAreReadOutOfAnyPieces) {
     for (const CutLayout& layout : cut_layouts()) {
         const CheckpointTensors stored(open_checkpoint(save(root.path(), layout, tensors, layout.ranks())));
         const NamedTensor& t = tensors.all()[0];
-        for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 800}, {3, 5}, {15, 2}, {1, 799}, {16, 32}, {7, 0}}) {
+        for (const auto& [first, count] :
+             {std::pair<std::int64_t, std::int64_t>{0, 800}, {3, 5}, {15, 2}, {1, 799}, {16, 32}, {7, 0}}) {
             std::vector<std::byte> got(static_cast<std::size_t>(count * 2));
             stored.read("embed", first, count, Dtype::bf16, got.data());
             EXPECT_TRUE(std::equal(got.begin(), got.end(), t.data + first * 2)) << layout.name << " " << first;

@@ -9,8 +9,8 @@
 
 namespace keel::test {
 
-// Tensors go to stages in turn; within a stage, matrices are cut by columns or rows in turn, and the rows of a slice, laid
-// end to end, in uneven parts: pipeline, tensor parallelism, and an optimizer sharded over data parallelism.
+// Tensors go to stages in turn; within a stage, matrices are cut by columns or rows in turn, and the rows of a slice,
+// laid end to end, in uneven parts: pipeline, tensor parallelism, and an optimizer sharded over data parallelism.
 struct CutLayout {
     std::string name;
     int pp, tp, dp;
@@ -18,8 +18,9 @@ struct CutLayout {
 };
 
 inline const std::vector<CutLayout>& cut_layouts() {
-    static const std::vector<CutLayout> all{{"one", 1, 1, 1},       {"tp2", 1, 2, 1},     {"zero3", 1, 1, 3}, {"pp4", 4, 1, 1},
-                                            {"tp2 zero2", 1, 2, 2}, {"pp2 tp2 zero2", 2, 2, 2}, {"zero8", 1, 1, 8}};
+    static const std::vector<CutLayout> all{{"one", 1, 1, 1},  {"tp2", 1, 2, 1},       {"zero3", 1, 1, 3},
+                                            {"pp4", 4, 1, 1},  {"tp2 zero2", 1, 2, 2}, {"pp2 tp2 zero2", 2, 2, 2},
+                                            {"zero8", 1, 1, 8}};
     return all;
 }
 
@@ -65,7 +66,8 @@ private:
     }
     void add(const NamedTensor& t, const Rect& r, bool filled) {
         const std::int64_t stride = r.cols + 3;
-        auto& bytes = memory_.emplace_back(static_cast<std::size_t>(r.rows * stride * size_bytes(t.dtype)), std::byte{0xee});
+        auto& bytes =
+            memory_.emplace_back(static_cast<std::size_t>(r.rows * stride * size_bytes(t.dtype)), std::byte{0xee});
         if (filled) copy(t, r, bytes.data(), stride);
         pieces_.push_back({t.name, t.dtype, t.shape, r.row, r.rows, r.col, r.cols, bytes.data(), stride});
     }

@@ -44,7 +44,8 @@ protected:
             LocalCheckpoints checkpoints = local(*world);
             const OwnedTensors tensors = model(seed);
             const RankMemory memory(layout, w.rank(), tensors.all(), false);
-            const auto newest = checkpoints.find_newest(*world, memory.pieces(), [&](const std::string& text) { warnings_ += text + "\n"; });
+            const auto newest = checkpoints.find_newest(*world, memory.pieces(),
+                                                        [&](const std::string& text) { warnings_ += text + "\n"; });
             if (!newest) return;
             EXPECT_EQ(newest->state, concat("{\"seed\":", seed, "}"));
             checkpoints.load(*world, *newest, memory.pieces());
@@ -82,7 +83,8 @@ TEST_F(LocalCheckpointsTest, LoadEveryBitAndKeepTheNewestOnly) {
     EXPECT_EQ(found(6), 2);
     EXPECT_EQ(warnings_, "");
     for (int rank = 0; rank < 4; ++rank)
-        for (const auto& entry : fs::recursive_directory_iterator(node(rank))) EXPECT_NE(entry.path().filename(), "step-00000001");
+        for (const auto& entry : fs::recursive_directory_iterator(node(rank)))
+            EXPECT_NE(entry.path().filename(), "step-00000001");
 }
 
 TEST_F(LocalCheckpointsTest, ALostNodeGetsItsPartsFromItsPartners) {
@@ -126,11 +128,15 @@ TEST_F(LocalCheckpointsTest, AFailedSaveLeavesTheOlderOneWhole) {
         std::string file, folder;
         int rank;
     };
-    for (const Case& c : {Case{"weights-rank-00003-of-00004.safetensors", "part-00003", 3},
-                          Case{"weights-rank-00003-of-00004.safetensors", "copy-00003", 1}, Case{"state.json", "part-00002", 2}}) {
+    for (const Case& c :
+         {Case{"weights-rank-00003-of-00004.safetensors", "part-00003", 3},
+          Case{"weights-rank-00003-of-00004.safetensors", "copy-00003", 1}, Case{"state.json", "part-00002", 2}}) {
         SCOPED_TRACE(c.folder);
         const FileFaults faults([&](FileStep step, const fs::path& path) {
-            return step == FileStep::write && path.filename() == c.file && path.string().find(c.folder) != std::string::npos ? ENOSPC : 0;
+            return step == FileStep::write && path.filename() == c.file &&
+                           path.string().find(c.folder) != std::string::npos
+                       ? ENOSPC
+                       : 0;
         });
         std::string errors[4];
         run_threads(4, {.deadline_s = 30}, [&](World& w) {
@@ -142,11 +148,14 @@ TEST_F(LocalCheckpointsTest, AFailedSaveLeavesTheOlderOneWhole) {
             }
         });
         for (const std::string& error : errors) EXPECT_EQ(error, errors[0]);
-        EXPECT_NE(errors[0].find(concat("the local checkpoint of step 2 failed on rank ", c.rank, ": cannot write")), std::string::npos)
+        EXPECT_NE(errors[0].find(concat("the local checkpoint of step 2 failed on rank ", c.rank, ": cannot write")),
+                  std::string::npos)
             << errors[0];
         // Every rank had its own part when a copy failed: that is whole, only not yet safe from the loss of a node.
-        if (c.folder == "copy-00003") EXPECT_EQ(found(6), 2);
-        else EXPECT_EQ(found(5), 1);
+        if (c.folder == "copy-00003")
+            EXPECT_EQ(found(6), 2);
+        else
+            EXPECT_EQ(found(5), 1);
     }
     save(2, 6);
     EXPECT_EQ(found(6), 2);
@@ -236,11 +245,14 @@ TEST_F(LocalCheckpointsTest, LargePartsTravelInBlocks) {
         run_threads(2, {.deadline_s = 30}, [&](World& w) {
             const auto world = w.everyone();
             LocalCheckpoints checkpoints(*world, storage_ / concat("n", w.rank()), storage_ / "run");
-            const RankMemory memory(layout, w.rank(), tensors.all(), true), blank(layout, w.rank(), tensors.all(), false);
+            const RankMemory memory(layout, w.rank(), tensors.all(), true),
+                blank(layout, w.rank(), tensors.all(), false);
             body(*world, checkpoints, memory, blank);
         });
     };
-    each([](Group& world, auto& checkpoints, auto& memory, auto&) { checkpoints.save(world, 1, "{}", memory.pieces()); });
+    each([](Group& world, auto& checkpoints, auto& memory, auto&) {
+        checkpoints.save(world, 1, "{}", memory.pieces());
+    });
     fs::remove_all(storage_ / "n0");
     each([&](Group& world, auto& checkpoints, auto&, auto& blank) {
         const auto newest = checkpoints.find_newest(world, blank.pieces(), {});

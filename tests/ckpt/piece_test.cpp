@@ -26,7 +26,8 @@ TEST(Piece, AFlatRangeIsAtMostThreeRectanglesInOrder) {
             std::vector<std::int64_t> seen;
             for (const Rect& r : rects)
                 for (std::int64_t row = r.row; row < r.row + r.rows; ++row)
-                    for (std::int64_t col = r.col; col < r.col + r.cols; ++col) seen.push_back((row - 10) * 5 + col - 100);
+                    for (std::int64_t col = r.col; col < r.col + r.cols; ++col)
+                        seen.push_back((row - 10) * 5 + col - 100);
             ASSERT_EQ(static_cast<std::int64_t>(seen.size()), count);
             for (std::int64_t i = 0; i < count; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], first + i);
         }
@@ -52,7 +53,8 @@ TEST(Piece, NoSubsetOfATilingIsOne) {
     std::vector<Rect> cut;
     for (const Rect& slice : {Rect{0, 12, 0, 4}, Rect{0, 5, 4, 5}, Rect{5, 7, 4, 5}})
         for (std::int64_t at = 0; at < slice.elements(); at += 7)
-            for (const Rect& r : flat_range(slice, at, std::min<std::int64_t>(7, slice.elements() - at))) cut.push_back(r);
+            for (const Rect& r : flat_range(slice, at, std::min<std::int64_t>(7, slice.elements() - at)))
+                cut.push_back(r);
     EXPECT_EQ(error_of({12, 9}, cut), "");
     for (std::size_t i = 0; i < cut.size(); ++i) {
         auto fewer = cut, twice = cut;

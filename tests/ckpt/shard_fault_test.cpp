@@ -69,10 +69,14 @@ TEST(ShardFault, AFaultOnOneRankIsToldByAllAndLeavesTheOlderOne) {
         std::string file;
         int rank, reason;
     };
-    const Case cases[] = {{FileStep::create, second, 2, EACCES},          {FileStep::write, second, 2, ENOSPC},
-                          {FileStep::sync, second, 2, EIO},               {FileStep::write, "optimizer-rank-00003-of-00004.safetensors", 3, ENOSPC},
-                          {FileStep::write, "state.json", 0, ENOSPC},     {FileStep::write, "tokenizer.json", 0, EDQUOT},
-                          {FileStep::write, "manifest.json", 0, ENOSPC},  {FileStep::sync, "manifest.json", 0, EIO},
+    const Case cases[] = {{FileStep::create, second, 2, EACCES},
+                          {FileStep::write, second, 2, ENOSPC},
+                          {FileStep::sync, second, 2, EIO},
+                          {FileStep::write, "optimizer-rank-00003-of-00004.safetensors", 3, ENOSPC},
+                          {FileStep::write, "state.json", 0, ENOSPC},
+                          {FileStep::write, "tokenizer.json", 0, EDQUOT},
+                          {FileStep::write, "manifest.json", 0, ENOSPC},
+                          {FileStep::sync, "manifest.json", 0, EIO},
                           {FileStep::rename, "step-00000002", 0, EACCES}};
     for (const Case& c : cases) {
         SCOPED_TRACE(concat(c.file, ", step ", static_cast<int>(c.step)));
@@ -80,8 +84,10 @@ TEST(ShardFault, AFaultOnOneRankIsToldByAllAndLeavesTheOlderOne) {
             return step == c.step && path.filename() == c.file ? c.reason : 0;
         });
         expect_has(error_of_all(4, [&](Group& world) { save(world, root.path(), 2); }),
-                   {"saving the checkpoint of step 2 failed on rank " + std::to_string(c.rank), c.file, std::strerror(c.reason)});
-        EXPECT_EQ(std::distance(fs::directory_iterator(root.path()), fs::directory_iterator()), 1) << "something is left";
+                   {"saving the checkpoint of step 2 failed on rank " + std::to_string(c.rank), c.file,
+                    std::strerror(c.reason)});
+        EXPECT_EQ(std::distance(fs::directory_iterator(root.path()), fs::directory_iterator()), 1)
+            << "something is left";
         EXPECT_EQ(find_newest_checkpoint(root.path(), {})->step, 1);
     }
     save(root.path(), 2);
@@ -94,7 +100,8 @@ TEST(ShardFault, AFaultWhileReplacingAStepKeepsWhatWasThere) {
     const FileFaults faults([](FileStep step, const fs::path& path) {
         return step == FileStep::rename && path.filename() == "step-00000001" ? EIO : 0;
     });
-    expect_has(error_of_all(4, [&](Group& world) { save(world, root.path(), 1, 6); }), {"cannot rename", "step-00000001"});
+    expect_has(error_of_all(4, [&](Group& world) { save(world, root.path(), 1, 6); }),
+               {"cannot rename", "step-00000001"});
     EXPECT_EQ(find_newest_checkpoint(root.path(), {})->state, "{\"seed\":5}");
 }
 
@@ -122,10 +129,14 @@ TEST(ShardFault, WhatRanksTogetherDoNotOwnOnceIsNotPublished) {
     expect_has(attempt([](auto& pieces) { pieces.erase(pieces.begin()); }),
                {"does not hold each tensor exactly once", "embed [50, 16]: rows", "are in no file"});
     expect_has(attempt([](auto& pieces) { pieces[1].row -= 1; }),
-               {"embed [50, 16]: rows", "are in weights-rank-00000-of-00002.safetensors and in weights-rank-00001-of-00002.safetensors"});
-    expect_has(attempt([](auto& pieces) { pieces[0].shape = {51, 16}; }),
+               {"embed [50, 16]: rows",
+                "are in weights-rank-00000-of-00002.safetensors and in weights-rank-00001-of-00002.safetensors"});
+    expect_has(attempt([](auto& pieces) {
+                   pieces[0].shape = {51, 16};
+               }),
                {"\"embed\" is BF16 [51, 16] here, but BF16 [50, 16] in weights-rank-00000"});
-    expect_has(attempt([](auto& pieces) { pieces[0].cols = 40; }), {"on rank 1: a piece of \"embed\"", "must lie inside 50 rows of 16"});
+    expect_has(attempt([](auto& pieces) { pieces[0].cols = 40; }),
+               {"on rank 1: a piece of \"embed\"", "must lie inside 50 rows of 16"});
     EXPECT_TRUE(fs::is_empty(root.path()));
 }
 
@@ -139,9 +150,12 @@ TEST(ShardFault, DamagedMissingAndForeignShardsAreNamed) {
     write_bytes(shard, bytes);
     expect_has(load_error(path), {"loading", "weights-rank-00003-of-00004.safetensors is damaged: XXH3-128"});
     fs::resize_file(shard, good.size() - 1);
-    expect_has(load_error(path), {"weights-rank-00003-of-00004.safetensors is damaged: it should have", "bytes, found"});
+    expect_has(load_error(path),
+               {"weights-rank-00003-of-00004.safetensors is damaged: it should have", "bytes, found"});
     fs::remove(shard);
-    expect_has(load_error(path), {"failed on every rank: ", "weights-rank-00003-of-00004.safetensors is listed in the manifest, but cannot be read"});
+    expect_has(load_error(path),
+               {"failed on every rank: ",
+                "weights-rank-00003-of-00004.safetensors is listed in the manifest, but cannot be read"});
     write_bytes(shard, good);
     EXPECT_EQ(load_error(path), "");
 
@@ -155,7 +169,8 @@ TEST(ShardFault, DamagedMissingAndForeignShardsAreNamed) {
     fs::copy(shard, path / "weights-rank-00004-of-00004.safetensors");
     more.push_back({"weights-rank-00004-of-00004.safetensors", static_cast<std::int64_t>(good.size()), hash_of(good)});
     write_bytes(path / "manifest.json", manifest_text(1, more));
-    expect_has(load_error(path), {"are in weights-rank-00003-of-00004.safetensors and in weights-rank-00004-of-00004.safetensors"});
+    expect_has(load_error(path),
+               {"are in weights-rank-00003-of-00004.safetensors and in weights-rank-00004-of-00004.safetensors"});
 }
 
 TEST(ShardFault, PlacesThatCannotBeAreNamed) {
@@ -190,7 +205,8 @@ TEST(ShardFault, TensorsOfAnotherModelAreListedByEveryRank) {
         const RankMemory memory({"pp2", 2, 1, 1}, world.rank(), other.all(), false);
         load_checkpoint(world, root / "step-00000001", memory.pieces());
     });
-    expect_has(text, {"on rank 0: ", "misshapen  embed is [50, 16], the run's is [51, 16]", "on rank 1: ", "missing    head [50, 16]"});
+    expect_has(text, {"on rank 0: ", "misshapen  embed is [50, 16], the run's is [51, 16]",
+                      "on rank 1: ", "missing    head [50, 16]"});
     EXPECT_EQ(text.find("optimizer"), std::string::npos) << text;  // nobody asked for it
 }
 

@@ -23,7 +23,8 @@ struct Outcome {
 
 Outcome keel(const std::string& words) {
     const TempFolder said;
-    const std::string command = concat("\"" KEEL_BINARY "\" ", words, " >", (said / "out").string(), " 2>", (said / "err").string());
+    const std::string command =
+        concat("\"" KEEL_BINARY "\" ", words, " >", (said / "out").string(), " 2>", (said / "err").string());
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(said / "out"), read_file(said / "err")};
 }
@@ -51,12 +52,14 @@ struct Golden {
         if (optimizer)
             for (const NamedTensor& t : tensors.all())
                 for (const char* kind : {".m", ".v", ".master"})
-                    if (t.dtype == Dtype::bf16 || kind != std::string(".master")) state.add(t.name + kind, Dtype::f32, t.shape);
+                    if (t.dtype == Dtype::bf16 || kind != std::string(".master"))
+                        state.add(t.name + kind, Dtype::f32, t.shape);
         std::vector<NamedTensor> all = tensors.all();
         all.insert(all.end(), state.all().begin(), state.all().end());
         std::vector<ExtraFile> extra;
         for (const CheckpointFile& f : info.files)
-            if (f.name != "state.json" && f.name != "weights.safetensors") extra.push_back({f.name, *read_checkpoint_file(one, f.name)});
+            if (f.name != "state.json" && f.name != "weights.safetensors")
+                extra.push_back({f.name, *read_checkpoint_file(one, f.name)});
         run_threads(layout.ranks(), {}, [&](World& w) {
             const RankMemory memory(layout, w.rank(), all, true);
             save_checkpoint(*w.everyone(), to, 0, info.state, memory.pieces(), extra);
@@ -98,7 +101,9 @@ TEST(Verify, SaysGoodAndExitsWith0) {
     const Outcome got = keel(concat("verify ", g.one.string(), " ", (g.root / "mix").string()));
     EXPECT_EQ(got.code, 0) << got.out << got.err;
     EXPECT_EQ(got.err, "");
-    EXPECT_NE(got.out.find(concat(g.one.string(), ": good: step 0, ", g.tensors.all().size(), " tensors in ")), std::string::npos) << got.out;
+    EXPECT_NE(got.out.find(concat(g.one.string(), ": good: step 0, ", g.tensors.all().size(), " tensors in ")),
+              std::string::npos)
+        << got.out;
     EXPECT_NE(got.out.find("mix/step-00000000: good: "), std::string::npos) << got.out;
 }
 
@@ -110,7 +115,9 @@ TEST(Verify, SaysWhatIsBadAndExitsWith1) {
     write_bytes(shard, bytes);
     const Outcome got = keel(concat("verify ", g.one.string(), " ", mix.string()));
     EXPECT_EQ(got.code, 1);
-    EXPECT_NE(got.out.find(mix.string() + ": bad\n  weights-rank-00005-of-00008.safetensors is damaged: XXH3-128"), std::string::npos) << got.out;
+    EXPECT_NE(got.out.find(mix.string() + ": bad\n  weights-rank-00005-of-00008.safetensors is damaged: XXH3-128"),
+              std::string::npos)
+        << got.out;
     EXPECT_NE(got.err.find("bad checkpoints: 1 of 2"), std::string::npos) << got.err;
 }
 
@@ -120,12 +127,16 @@ TEST(Verify, HoldsTheTensorsToTheConfigurationAndTheStateToTheManifest) {
     save_checkpoint(g.root / "fewer", 0, g.info.state, fewer);
     const Outcome missing = keel("verify " + (g.root / "fewer").string());
     EXPECT_EQ(missing.code, 1);
-    EXPECT_NE(missing.out.find("not those of the model in its configuration:\n      missing    " + g.tensors.all()[0].name), std::string::npos)
+    EXPECT_NE(
+        missing.out.find("not those of the model in its configuration:\n      missing    " + g.tensors.all()[0].name),
+        std::string::npos)
         << missing.out;
     save_checkpoint(g.root / "later", 7, g.info.state, g.tensors.all());
-    EXPECT_NE(keel("verify " + (g.root / "later").string()).out.find("state.json is of step 0, the manifest of step 7"), std::string::npos);
+    EXPECT_NE(keel("verify " + (g.root / "later").string()).out.find("state.json is of step 0, the manifest of step 7"),
+              std::string::npos);
     save_checkpoint(g.root / "stateless", 0, "{}", g.tensors.all());
-    EXPECT_NE(keel("verify " + (g.root / "stateless").string()).out.find("not the state of a keel checkpoint"), std::string::npos);
+    EXPECT_NE(keel("verify " + (g.root / "stateless").string()).out.find("not the state of a keel checkpoint"),
+              std::string::npos);
 }
 
 TEST(Verify, ChecksTheLocalPartsOfRanks) {

@@ -32,7 +32,8 @@ protected:
         c.parallel.tp = 2, c.parallel.dp = 2, c.parallel.vocab_multiple = 1;
         return c;
     }
-    template <class Body> static void ranks(const Config& config, Body body) {
+    template <class Body>
+    static void ranks(const Config& config, Body body) {
         run_threads(4, {.deadline_s = 60}, [&](World& world) {
             keel::Run run(config, &world);
             body(run);
@@ -56,7 +57,8 @@ TEST_F(SaverTest, WhatIsWrittenBehindTheTrainingIsWhatWouldHaveBeenWrittenAtOnce
     behind.ckpt.async = true;
     for (const Config& c : {at_once, behind}) ranks(c, [](keel::Run& run) { EXPECT_STREQ(train(run), "done"); });
     for (const char* step : {"step-00000002", "step-00000004", "step-00000006"})
-        expect_same_tensors(fs::path(at_once.run.dir) / "checkpoints" / step, fs::path(behind.run.dir) / "checkpoints" / step);
+        expect_same_tensors(fs::path(at_once.run.dir) / "checkpoints" / step,
+                            fs::path(behind.run.dir) / "checkpoints" / step);
 }
 
 TEST_F(SaverTest, AFullDiskBehindTheTrainingCostsOneCheckpointAndTheLastMustSucceed) {
@@ -107,7 +109,8 @@ TEST_F(SaverTest, ALostRunGoesOnFromItsLocalCheckpointBitForBit) {
         EXPECT_EQ(run.progress.steps, 3);
         train(run);
     });
-    expect_same_tensors(fs::path(whole.run.dir) / "checkpoints/step-00000006", fs::path(c.run.dir) / "checkpoints/step-00000006");
+    expect_same_tensors(fs::path(whole.run.dir) / "checkpoints/step-00000006",
+                        fs::path(c.run.dir) / "checkpoints/step-00000006");
 
     // A checkpoint as new as the local one is as good; starting anew, the local ones are of another history.
     c.ckpt.resume = "none";
@@ -134,7 +137,9 @@ TEST_F(SaverTest, LocalFlagsNeedEachOther) {
         resolve_and_validate(c);
         ADD_FAILURE();
     } catch (const Error& e) {
-        EXPECT_NE(std::string(e.what()).find("--ckpt.local_dir and --ckpt.local_interval need each other"), std::string::npos) << e.what();
+        EXPECT_NE(std::string(e.what()).find("--ckpt.local_dir and --ckpt.local_interval need each other"),
+                  std::string::npos)
+            << e.what();
     }
 }
 
