@@ -116,6 +116,60 @@ TEST(BpeTrain, HostilePiecesTakeNoHours) {
     }
 }
 
+std::vector<std::string> many_texts() {
+    const Random random(9, Purpose::test, "texts");
+    std::vector<std::string> texts;
+    for (std::uint64_t i = 0; i < 300; ++i) {
+        std::string t = text;
+        for (std::uint64_t j = 0; j < 40; ++j) t += " w" + std::to_string(random.bits64(i * 40 + j) % (j < 30 ? 50 : 100000));
+        texts.push_back(std::move(t));
+    }
+    return texts;
+}
+
+TEST(BpeTrain, AnyNumberOfThreadsLearnsTheSame) {
+    const auto texts = many_texts();
+    std::string first;
+    for (const int threads : {1, 2, 3}) {
+        Stream stream(threads, 0);
+        BpeTrainer trainer;
+        trainer.add(std::span(texts).first(100), stream);
+        trainer.add(std::span(texts).subspan(100), stream);
+        const std::string json = trainer.train({.vocab_size = 400}).to_json();
+        if (first.empty()) first = json;
+        EXPECT_EQ(json, first) << threads;
+    }
+    BpeTrainer one_by_one;
+    for (const std::string& t : texts) one_by_one.add(t);
+    EXPECT_EQ(one_by_one.train({.vocab_size = 400}).to_json(), first);
+}
+
+// When room ends the rarest pieces go, whatever the number of threads, and what is frequent stays exact.
+TEST(BpeTrain, ForgetsTheRarestPiecesWhenRoomEnds) {
+    const auto texts = many_texts();
+    std::string first;
+    for (const int threads : {1, 3}) {
+        Stream stream(threads, 0);
+        BpeTrainer all, bounded({}, 200);
+        for (std::size_t at = 0; at < texts.size(); at += 50) {
+            all.add(std::span(texts).subspan(at, 50), stream);
+            bounded.add(std::span(texts).subspan(at, 50), stream);
+        }
+        EXPECT_GT(all.distinct_pieces(), 2000);
+        EXPECT_LE(bounded.distinct_pieces(), 200);
+        EXPECT_GT(bounded.counts().forgotten(), 2000);
+        std::map<std::string, std::int64_t> exact;
+        all.counts().for_each([&](std::string_view piece, std::int64_t count) { exact[std::string(piece)] = count; });
+        bounded.counts().for_each([&](std::string_view piece, std::int64_t count) {
+            EXPECT_LE(count, exact.at(std::string(piece)));
+            if (piece == " the") { EXPECT_EQ(count, exact.at(" the")); }
+        });
+        const std::string json = bounded.train({.vocab_size = 300}).to_json();
+        if (first.empty()) first = json;
+        EXPECT_EQ(json, first) << threads;
+    }
+}
+
 TEST(BpeTrain, RefusesWhatCannotBe) {
     EXPECT_SAYS(message_of([] { train(text, 256); }), "--vocab is 256; it must be from 257");
     EXPECT_SAYS(message_of([] { train("", 300); }), "no text");
