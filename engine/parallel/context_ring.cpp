@@ -71,7 +71,7 @@ View<float> sums(View<T> result, const std::optional<View<float>>& buffer) {
         return buffer->rows(0, result.dim(0));
 }
 
-// This rank's keys and values, on their way; those of `owner` at `step`.
+// This rank's keys and values begin their way.
 template <class T>
 void send_own(Stream& s, Belt<T>& belt, View<const T> k, View<const T> v) {
     const View<T> slice = belt.take(0);
@@ -79,6 +79,7 @@ void send_own(Stream& s, Belt<T>& belt, View<const T> k, View<const T> v) {
     copy_rows<T>(s, slice.rows(k.dim(0), k.dim(0)), v);
     belt.send(0);
 }
+// Those of another rank, come from the left; they travel on unless everybody has seen them.
 template <class T>
 View<const T> next(Belt<T>& belt, std::int64_t step, bool passes_on) {
     const View<T> slice = belt.take(step);
