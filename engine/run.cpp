@@ -223,7 +223,7 @@ Run::Run(Config asked, World* given)
         model->init(config.train.seed);
         if (!config.ckpt.init.empty()) {
             const ModelSource source = open_model(config.ckpt.init);
-            load_params(source, *model);
+            load_params(source, *model, ranks.world);
             model->master_from_params();
             config_json = source.config_json;
         }
