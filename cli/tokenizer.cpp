@@ -130,7 +130,7 @@ void run_check(const std::string& path) {
     const auto name = [&](std::optional<std::int32_t> id) { return id ? token_line(tokenizer, *id) : std::string("none is named"); };
     r["beginning_of_text"] = name(tokenizer.bos_id());
     r["end_of_text"] = name(tokenizer.eos_id());
-    if (model.unknown) r["unknown"] = token_line(tokenizer, *model.unknown);
+    if (model.unknown) r["unknown"] = concat(*model.unknown, "  ", shown(model.tokens[static_cast<std::size_t>(*model.unknown)].text));
     Report special = Report::array();
     std::int64_t count = 0;
     for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
