@@ -259,9 +259,12 @@ TEST(Parallel, OtherLayoutsAgreeWithOneRankWithinTheErrorOfANaiveEvaluation) {
                                          {.tp = 4},
                                          {.cp = 2},
                                          {.cp = 4},
+                                         {.cp = 2, .context = "ring"},
+                                         {.cp = 4, .context = "ring"},
                                          {.dp = 2},
                                          {.dp = 4},
                                          {.tp = 2, .pp = 2, .cp = 2},
+                                         {.tp = 2, .pp = 2, .cp = 2, .context = "ring"},
                                          {.tp = 2, .pp = 2, .dp = 2},
                                          {.pp = 2, .chunks = 2, .cp = 2, .dp = 2}};
     for (const auto& [dtype, tied] : {std::pair{"f32", false}, {"f32", true}, {"bf16", true}}) {
