@@ -1,8 +1,8 @@
 #include "kernels/adamw.h"
 
-#include <cmath>
 #include <type_traits>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/simd.h"
 #include "kernels/tiles.h"
 
@@ -21,13 +21,8 @@ template <class T> void check(const Adamw<T>& a) {
         fail("adamw: beta1 ", a.beta1, " and beta2 ", a.beta2, " must be in [0, 1) (--optim.beta1, --optim.beta2)");
 }
 
-// What bias correction multiplies by, 1 / (1 - beta^step), in double: at step 1 float would lose most of 1 - beta.
-float correction(float beta, std::int64_t step) {
-    return static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta), static_cast<double>(step))));
-}
-
 template <class T> void adamw_cpu(Stream& stream, const Adamw<T>& a) {
-    const float correct_m = correction(a.beta1, a.step), correct_v = correction(a.beta2, a.step);
+    const float correct_m = adamw_correction(a.beta1, a.step), correct_v = adamw_correction(a.beta2, a.step);
     const float keep_m = a.beta1, take_m = static_cast<float>(1.0 - static_cast<double>(a.beta1));
     const float keep_v = a.beta2, take_v = static_cast<float>(1.0 - static_cast<double>(a.beta2));
     const float decay = a.weight_decay, lr = a.lr, eps = a.eps, grad_scale = a.grad_scale;
@@ -57,6 +52,7 @@ template <class T> void adamw_cpu(Stream& stream, const Adamw<T>& a) {
 
 template <class T> void adamw(Stream& stream, const Adamw<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     adamw_cpu(stream, args);
 }
 

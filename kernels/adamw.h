@@ -9,6 +9,7 @@
 // Errors  throws Error before launching if sizes disagree, or step < 1.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
@@ -26,5 +27,10 @@ template <class T> struct Adamw {
     std::int64_t step;         // 1 for the first update
 };
 template <class T> void adamw(Stream& stream, const Adamw<T>& args);
+
+// What bias correction multiplies by, 1 / (1 - beta^step), in double: at step 1 float would lose most of 1 - beta.
+inline float adamw_correction(float beta, std::int64_t step) {
+    return static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta), static_cast<double>(step))));
+}
 
 }  // namespace keel

@@ -3,6 +3,7 @@
 #include "kernels/attention_amx.h"
 #include "kernels/attention_backward.h"
 #include "kernels/attention_forward.h"
+#include "kernels/cuda_ops.h"
 
 namespace keel {
 namespace {
@@ -46,11 +47,15 @@ Sizes check(const Names& name, const Args& a) {
     expect_contiguous(name.lse, a.lse);
     expect_shape(name.lo, a.lo, {s.tokens});
     expect_contiguous(name.lo, a.lo);
-    for (std::int64_t i = 0; i < s.tokens; ++i)
+    return s;
+}
+
+template <class Args>
+void check_lo(const Names& name, const Args& a) {
+    for (std::int64_t i = 0; i < a.lo.dim(0); ++i)
         if (a.lo[i] < 0 || a.lo[i] > a.query_offset + i)
             fail(name.op, ": lo[", i, "] is ", a.lo[i], "; query ", i, " is at key ", a.query_offset + i,
                  ", so it must be in 0…", a.query_offset + i);
-    return s;
 }
 
 void check_workspace(const char* op, const Stream& stream, std::int64_t bytes) {
@@ -102,6 +107,8 @@ template <class T>
 void attention_forward(Stream& stream, const AttentionForward<T>& args) {
     const Sizes s = check(forward_names, args);
     if (s.tokens == 0) return;
+    if (run_on_device(stream, args)) return;
+    check_lo(forward_names, args);
     [[maybe_unused]] const bool on_tiles = uses_tiles<T>(args.scale);
     check_workspace("attention_forward", stream, forward_bytes(args.head_dim));
     const std::int64_t tiles = rows_of_head(args, s, 0).tiles();
@@ -133,6 +140,8 @@ void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
     if (args.scratch.bytes() < need)
         fail("attention_backward: scratch has ", args.scratch.bytes(), " bytes, but ", need,
              " are needed; see attention_scratch_bytes");
+    if (run_on_device(stream, args)) return;
+    check_lo(backward_names, args);
     [[maybe_unused]] const bool on_tiles = uses_tiles<T>(args.scale);
     check_workspace("attention_backward", stream, backward_bytes(args.head_dim));
 

@@ -1,5 +1,6 @@
 #include "kernels/convert.h"
 
+#include "kernels/cuda_ops.h"
 #include "kernels/simd.h"
 #include "kernels/tiles.h"
 
@@ -42,10 +43,12 @@ template <class T> void add_cpu(Stream& stream, const Add<T>& a) {
 
 template <class To, class From> void convert(Stream& stream, const Convert<To, From>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     convert_cpu(stream, args);
 }
 template <class T> void add(Stream& stream, const Add<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     add_cpu(stream, args);
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/simd.h"
 #include "kernels/tiles.h"
 
@@ -142,18 +143,22 @@ void loss_cpu(Stream& stream, const CrossEntropyLoss& a) {
 
 void cross_entropy_stats(Stream& stream, const CrossEntropyStats& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     stats_cpu(stream, args);
 }
 void cross_entropy_merge(Stream& stream, const CrossEntropyMerge& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     merge_cpu(stream, args);
 }
 template <class T> void cross_entropy_grad(Stream& stream, const CrossEntropyGrad<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     grad_cpu(stream, args);
 }
 void cross_entropy_loss(Stream& stream, const CrossEntropyLoss& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     loss_cpu(stream, args);
 }
 

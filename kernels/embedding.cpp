@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/simd.h"
 #include "kernels/tiles.h"
 
@@ -56,12 +57,23 @@ template <class T> void backward_cpu(Stream& stream, const EmbeddingBackward<T>&
 
 }  // namespace
 
+// Two arrays of keys and two of tokens, and what the sort wants: as much again, and its histograms.
+std::int64_t embedding_scratch_bytes(std::int64_t tokens) { return 4 * 4 * (tokens + 64) + 12 * tokens + (1 << 20); }
+
 template <class T> void embedding_forward(Stream& stream, const EmbeddingForward<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     forward_cpu(stream, args);
 }
 template <class T> void embedding_backward(Stream& stream, const EmbeddingBackward<T>& args) {
     check(args);
+    if (stream.device() != Device::cpu) {
+        const std::int64_t need = embedding_scratch_bytes(args.ids.dim(0)), have = args.scratch ? args.scratch->bytes() : 0;
+        if (have < need)
+            fail("embedding: scratch has ", have, " bytes, but ", args.ids.dim(0), " tokens need ", need,
+                 " on a GPU; reserve embedding_scratch_bytes(tokens)");
+    }
+    if (run_on_device(stream, args)) return;
     backward_cpu(stream, args);
 }
 

@@ -6,7 +6,9 @@
 // Errors  throws Error before launching if shapes disagree. Ids are checked against the vocabulary where data enters.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/stream.h"
@@ -25,8 +27,10 @@ template <class T> struct EmbeddingBackward {
     View<const T> dy;               // [tokens, hidden]  read
     View<const std::int32_t> ids;   // [tokens]          read
     std::int64_t vocab_begin;
+    std::optional<View<std::byte>> scratch = std::nullopt;  // embedding_scratch_bytes(tokens) on a GPU, which sorts the ids
 };
 template <class T> void embedding_forward(Stream& stream, const EmbeddingForward<T>& args);
 template <class T> void embedding_backward(Stream& stream, const EmbeddingBackward<T>& args);
+std::int64_t embedding_scratch_bytes(std::int64_t tokens);
 
 }  // namespace keel

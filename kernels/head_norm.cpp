@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/norm_rows.h"
 
 namespace keel {
@@ -77,10 +78,12 @@ std::int64_t head_norm_scratch_bytes(std::int64_t tokens, std::int64_t head_dim)
 
 template <class T> void head_norm_forward(Stream& stream, const HeadNormForward<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     forward_cpu(stream, args);
 }
 template <class T> void head_norm_backward(Stream& stream, const HeadNormBackward<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     backward_cpu(stream, args);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/matmul.h"
 #include "kernels/simd.h"
 
@@ -63,6 +64,7 @@ MatmulOperand<T> transposed(const View<const T>& v) {
 template <class T, class Y>
 void linear_forward(Stream& stream, const LinearForward<T, Y>& a) {
     check(a);
+    if (run_on_device(stream, a)) return;
     matmul<T, Y>(stream, {.c = a.y.data(),
                           .c_stride = a.y.stride(),
                           .a = plain(a.x),
@@ -77,6 +79,7 @@ void linear_forward(Stream& stream, const LinearForward<T, Y>& a) {
 template <class T>
 void linear_dgrad(Stream& stream, const LinearDgrad<T>& a) {
     check(a);
+    if (run_on_device(stream, a)) return;
     matmul<T, T>(stream, {.c = a.dx.data(),
                           .c_stride = a.dx.stride(),
                           .a = plain(a.dy),
@@ -90,6 +93,7 @@ void linear_dgrad(Stream& stream, const LinearDgrad<T>& a) {
 template <class T>
 void linear_wgrad(Stream& stream, const LinearWgrad<T>& a) {
     check(a);
+    if (run_on_device(stream, a)) return;
     matmul<T, float>(stream, {.c = a.dw.data(),
                               .c_stride = a.dw.stride(),
                               .a = transposed(a.dy),
@@ -107,6 +111,7 @@ void bias_grad(Stream& stream, const BiasGrad<T>& a) {
     const std::int64_t tokens = a.dy.dim(0), out = a.dy.dim(1);
     expect_shape("bias_grad: dbias", a.dbias, {out});
     expect_contiguous("bias_grad: dbias", a.dbias);
+    if (run_on_device(stream, a)) return;
     constexpr std::int64_t columns = 4 * simd::width, block = 64;
     stream.parallel(ceil_div(out, columns), [&](std::int64_t i, int) {
         const std::int64_t end = std::min(out, (i + 1) * columns);

@@ -10,13 +10,14 @@
 
 #include <algorithm>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/simd.h"
 
 namespace keel {
 namespace {
 
-// Elements (bytes, for hash) that make one partial result. Part of the meaning of every result: never change it.
-constexpr std::int64_t block = 1 << 14;
+constexpr std::int64_t block = reduce_block;
+constexpr int lanes = reduce_lanes;
 
 template <class Args> void check(const char* op, const Args& a) {
     if (a.out.size() != 1) fail(op, ": out is ", a.out.shape(), ", but must have one element");
@@ -43,9 +44,6 @@ template <class R> R in_order(const R* partial, std::int64_t n) {
     return total;
 }
 
-// Element i of a block goes to accumulator i % lanes whatever the vector's width, and accumulators are added in a tree,
-// so that every processor (and a GPU) gets the same bits.
-constexpr int lanes = 32;
 typedef float Narrow __attribute__((vector_size(simd::width * 2)));   // half a vector of floats…
 typedef double Wide __attribute__((vector_size(simd::width * 4)));    // …is a whole one of doubles
 constexpr int wide = simd::width / 2;
@@ -84,6 +82,7 @@ std::int64_t reduce_scratch_bytes(std::int64_t n) { return std::max<std::int64_t
 
 void sum_of_squares(Stream& stream, const SumOfSquares& args) {
     check("sum_of_squares", args);
+    if (run_on_device(stream, args)) return;
     const auto square = [](auto v) { return v * v; };  // exact: 24 bits squared fit in a double
     const double* partial = blocks_of<double>(
         stream, args, 1, [&](const float* x, std::int64_t n) { return block_sum(x, n, square); });
@@ -92,6 +91,7 @@ void sum_of_squares(Stream& stream, const SumOfSquares& args) {
 
 void sum(Stream& stream, const Sum& args) {
     check("sum", args);
+    if (run_on_device(stream, args)) return;
     const auto itself = [](auto v) { return v; };
     const double* partial = blocks_of<double>(
         stream, args, 1, [&](const float* x, std::int64_t n) { return block_sum(x, n, itself); });
@@ -100,6 +100,7 @@ void sum(Stream& stream, const Sum& args) {
 
 void count_nonfinite(Stream& stream, const CountNonfinite& args) {
     check("count_nonfinite", args);
+    if (run_on_device(stream, args)) return;
     const std::int64_t* partial = blocks_of<std::int64_t>(stream, args, 1, block_nonfinite);
     args.out[0] = in_order(partial, args.x.size());
 }

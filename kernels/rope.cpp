@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/simd.h"
 #include "kernels/tiles.h"
 
@@ -34,6 +35,9 @@ template <class T> void check(const Rope<T>& a) {
         fail("rope: table is ", a.table.shape(), ", but must be [positions, rotary_dim], rotary_dim even and at most ",
              "head_dim ", a.head_dim);
     expect_shape("rope: positions", a.positions, {a.x.dim(0)});
+    expect_contiguous("rope: table", a.table);
+}
+template <class T> void check_positions(const Rope<T>& a) {
     for (std::int64_t t = 0; t < a.positions.dim(0); ++t)
         if (a.positions[t] < 0 || a.positions[t] >= a.table.dim(0))
             fail("rope: token ", t, " has position ", a.positions[t], ", but the table holds positions 0…",
@@ -124,10 +128,14 @@ void rope_table(const RopeConfig& config, View<float> table) {
 
 template <class T> void rope_forward(Stream& stream, const Rope<T>& args) {
     check(args);
+    if (run_on_device(stream, RopeTurn<T>{args, 1.0f})) return;
+    check_positions(args);
     rotate_cpu(stream, args, 1.0f);
 }
 template <class T> void rope_backward(Stream& stream, const Rope<T>& args) {
     check(args);
+    if (run_on_device(stream, RopeTurn<T>{args, -1.0f})) return;
+    check_positions(args);
     rotate_cpu(stream, args, -1.0f);
 }
 

@@ -5,7 +5,8 @@
 // Layout  x may have strided rows and is changed in place. T is float or bf16; angles, cos and sin are float, computed in
 //         double when the table is made (a bf16 position is already wrong at 257).
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
-// Errors  throws Error before launching if shapes disagree or a position is outside of the table.
+// Errors  throws Error before launching if shapes disagree or a position is outside of the table; of positions in the memory
+//         of a GPU the latter is not seen here: they are checked where data enters.
 #pragma once
 
 #include <cstdint>
@@ -44,5 +45,11 @@ template <class T> struct Rope {
 };
 template <class T> void rope_forward(Stream& stream, const Rope<T>& args);
 template <class T> void rope_backward(Stream& stream, const Rope<T>& args);  // x holds the gradient
+
+// Both, as a device runs them: by the angle or by its opposite.
+template <class T> struct RopeTurn {
+    Rope<T> rope;
+    float sign;  // 1 forward, -1 backward
+};
 
 }  // namespace keel

@@ -33,7 +33,9 @@ struct Host {
     }
     void expect_margin(const Values& v) const {
         for (std::int64_t i = 0; i < rows * stride; ++i)
-            if (i % stride >= columns) ASSERT_EQ(v[static_cast<std::size_t>(i)], 1000) << "outside, element " << i;
+            if (i % stride >= columns) {
+                ASSERT_EQ(v[static_cast<std::size_t>(i)], 1000) << "outside, element " << i;
+            }
     }
 };
 template <class T>

@@ -1,0 +1,403 @@
+// The CUDA bodies of kernels/attention.h, forward. Two kernels:
+//
+// tiles    bf16, head_dim up to 128 in whole 16 bytes, aligned rows, scale above zero: tensor cores (sm_80). A block
+// takes one
+//          head and a tile of queries, each of its four warps some rows of it. Q, one tile of K and one of V lie in
+//          shared memory; the next K comes while P V is computed, and V while Q K is. P goes from accumulator to
+//          operand in registers.
+// any      everything else, float among it: a warp per query and head, a lane per key.
+//
+// Tiles of keys begin at multiples of their size, counted from the row's beginning (key 0, not key_begin): what else is
+// in the batch moves no bit, but a document that begins elsewhere in the row may.
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/async.cuh"
+#include "kernels/cuda_ops.h"
+#include "kernels/device.cuh"
+#include "kernels/mma.cuh"
+
+namespace keel::KEEL_DEVICE {
+namespace {
+
+constexpr int warps = 4, threads = warps * warp_size;
+
+// What a kernel reads and writes; rows are `…_stride` elements apart.
+template <class T>
+struct Forward {
+    T* y;
+    float* lse;
+    const T *q, *k, *v;
+    const std::int32_t* lo;
+    std::int64_t y_stride, q_stride, k_stride, v_stride;
+    int tokens, kv_tokens, group, head_dim;
+    int query_offset, key_begin;
+    float scale;
+};
+
+// Of query i: the last key it sees of those given, counted like lo from the row's beginning; it may lie before lo.
+template <class T>
+KEEL_INLINE int last_key(const Forward<T>& a, int i) {
+    return min(a.query_offset + i, a.key_begin + a.kv_tokens - 1);
+}
+template <class T>
+KEEL_INLINE int first_key(const Forward<T>& a, int i) {
+    return max(load(a.lo + i).at[0], a.key_begin);
+}
+
+// Eight bf16 (a chunk) at (row, chunk) of a tile with D columns. Rows are a multiple of 128 bytes apart; the
+// permutation lets eight rows of a chunk lie in different banks.
+template <int D>
+KEEL_INLINE __nv_bfloat16* chunk_at(__nv_bfloat16* tile, int row, int chunk) {
+    return tile + row * D + (chunk ^ (row & 7)) * 8;
+}
+
+// Starts copies of `rows` rows of a head into a tile: row r is row begin + r of `from`, and zeros unless it lies in
+// [valid_begin, valid_end), and beyond head_dim.
+template <int D, int rows>
+KEEL_INLINE void copy_tile(__nv_bfloat16* tile, const __nv_bfloat16* from, std::int64_t stride, int begin,
+                           int valid_begin, int valid_end, int head_dim) {
+    constexpr int chunks = D / 8;
+    static_assert(rows * chunks % threads == 0);
+#pragma unroll
+    for (int n = 0; n < rows * chunks / threads; ++n) {
+        const int i = n * threads + static_cast<int>(threadIdx.x), row = i / chunks, chunk = i % chunks;
+        const int at = begin + row;
+        const bool valid = at >= valid_begin && at < valid_end && chunk * 8 < head_dim;
+        cp_async_16(chunk_at<D>(tile, row, chunk), valid ? from + at * stride + chunk * 8 : from, valid);
+    }
+}
+
+// One warp's accumulators: `blocks` times 16 queries. A thread holds rows lane / 4 and lane / 4 + 8 of each (mma.cuh).
+template <int D, int blocks, int keys>
+struct Accumulators {
+    float o[blocks][D / 8][4];
+    float max[blocks][2];  // of the scores, not scaled
+    float sum[blocks][2];  // this thread's part
+};
+
+// scores = Q K^T for one tile of keys.
+template <int D, int blocks, int keys>
+KEEL_INLINE void multiply_qk(float (&s)[blocks][keys / 8][4], __nv_bfloat16* q, __nv_bfloat16* k, int first_row) {
+    const int lane = static_cast<int>(threadIdx.x) % warp_size, matrix = lane / 8, row = lane % 8;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b)
+#pragma unroll
+        for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[b][n][e] = 0;
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step) {
+        std::uint32_t rows[blocks][4];
+#pragma unroll
+        for (int b = 0; b < blocks; ++b)
+            ldmatrix_x4(rows[b], chunk_at<D>(q, first_row + b * 16 + matrix % 2 * 8 + row, step * 2 + matrix / 2));
+#pragma unroll
+        for (int n = 0; n < keys / 16; ++n) {
+            std::uint32_t columns[4];  // of K^T: 16 keys
+            ldmatrix_x4(columns, chunk_at<D>(k, n * 16 + matrix / 2 * 8 + row, step * 2 + matrix % 2));
+#pragma unroll
+            for (int b = 0; b < blocks; ++b) {
+                mma_bf16(s[b][2 * n], rows[b], columns[0], columns[1]);
+                mma_bf16(s[b][2 * n + 1], rows[b], columns[2], columns[3]);
+            }
+        }
+    }
+}
+
+// o += P V, with P the rounded scores.
+template <int D, int blocks, int keys>
+KEEL_INLINE void multiply_pv(float (&o)[blocks][D / 8][4], const float (&p)[blocks][keys / 8][4], __nv_bfloat16* v) {
+    const int lane = static_cast<int>(threadIdx.x) % warp_size, matrix = lane / 8, row = lane % 8;
+#pragma unroll
+    for (int step = 0; step < keys / 16; ++step) {
+        std::uint32_t weights[blocks][4];
+#pragma unroll
+        for (int b = 0; b < blocks; ++b)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                weights[b][i] = pack_bf16(p[b][2 * step + i / 2][i % 2 * 2], p[b][2 * step + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int n = 0; n < D / 16; ++n) {
+            std::uint32_t columns[4];
+            ldmatrix_x4_trans(columns, chunk_at<D>(v, step * 16 + matrix % 2 * 8 + row, n * 2 + matrix / 2));
+#pragma unroll
+            for (int b = 0; b < blocks; ++b) {
+                mma_bf16(o[b][2 * n], weights[b], columns[0], columns[1]);
+                mma_bf16(o[b][2 * n + 1], weights[b], columns[2], columns[3]);
+            }
+        }
+    }
+}
+
+// Over the four lanes that share a row.
+KEEL_INLINE float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(all_lanes, x, 1));
+    return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
+}
+KEEL_INLINE float quad_sum(float x) {
+    x += __shfl_xor_sync(all_lanes, x, 1);
+    return x + __shfl_xor_sync(all_lanes, x, 2);
+}
+
+constexpr float log2_e = 1.44269504f;
+
+// Scores become weights 2^(c (score - maximum)); sums and o are brought to the new maximum. A row that has seen no key
+// yet has the maximum -infinity: its weights are 0, and nothing is NaN.
+template <int D, int blocks, int keys>
+KEEL_INLINE void soften(Accumulators<D, blocks, keys>& acc, float (&s)[blocks][keys / 8][4], float c) {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float top = acc.max[b][half];
+#pragma unroll
+            for (int n = 0; n < keys / 8; ++n) top = fmaxf(top, fmaxf(s[b][n][2 * half], s[b][n][2 * half + 1]));
+            top = quad_max(top);
+            const float base = top == -INFINITY ? 0.0f : top * c;
+            const float keep = fast_exp2(acc.max[b][half] * c - base);
+            acc.max[b][half] = top;
+            float sum = acc.sum[b][half] * keep;
+#pragma unroll
+            for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+                for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                    s[b][n][e] = fast_exp2(s[b][n][e] * c - base);
+                    sum += s[b][n][e];
+                }
+            acc.sum[b][half] = sum;
+#pragma unroll
+            for (int n = 0; n < D / 8; ++n) acc.o[b][n][2 * half] *= keep, acc.o[b][n][2 * half + 1] *= keep;
+        }
+}
+
+// Least and largest first key, over the queries of a block.
+struct Bounds {
+    int least, most;
+};
+template <int queries>
+KEEL_INLINE Bounds first_keys(Bounds* of_warp, const Forward<__nv_bfloat16>& a, int first_query) {
+    const int mine = min(first_query + static_cast<int>(threadIdx.x) % queries, a.tokens - 1);
+    Bounds bounds{first_key(a, mine), first_key(a, mine)};
+#pragma unroll
+    for (int half = warp_size / 2; half > 0; half /= 2) {
+        bounds.least = min(bounds.least, __shfl_xor_sync(all_lanes, bounds.least, half));
+        bounds.most = max(bounds.most, __shfl_xor_sync(all_lanes, bounds.most, half));
+    }
+    if (threadIdx.x % warp_size == 0) of_warp[threadIdx.x / warp_size] = bounds;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < warps; ++w) {
+        bounds.least = min(bounds.least, of_warp[w].least);
+        bounds.most = max(bounds.most, of_warp[w].most);
+    }
+    return bounds;
+}
+
+template <int D, int blocks, int keys>
+__global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a) {
+    constexpr int queries = warps * blocks * 16;
+    KEEL_DYNAMIC_SHARED(__nv_bfloat16, memory);
+    __nv_bfloat16 *const q = memory, *const k = q + queries * D, *const v = k + keys * D;
+    const int lane = static_cast<int>(threadIdx.x) % warp_size, warp = static_cast<int>(threadIdx.x) / warp_size;
+    const int head = static_cast<int>(blockIdx.x), row = warp * blocks * 16;
+    const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // the longest first
+    const int end_query = min(first_query + queries, a.tokens);
+    const __nv_bfloat16* const k_head = a.k + head / a.group * a.head_dim;
+    const __nv_bfloat16* const v_head = a.v + head / a.group * a.head_dim;
+
+    // Keys that some query of the block sees lie in [bounds.least, end); all queries see those in [bounds.most,
+    // all_end).
+    const Bounds bounds = first_keys<queries>(reinterpret_cast<Bounds*>(v + keys * D), a, first_query);
+    const int end = last_key(a, end_query - 1) + 1, all_end = last_key(a, first_query) + 1;
+    const auto copy_keys = [&](__nv_bfloat16* tile, const __nv_bfloat16* from, std::int64_t stride, int key) {
+        copy_tile<D, keys>(tile, from, stride, key - a.key_begin, bounds.least - a.key_begin, end - a.key_begin,
+                           a.head_dim);
+    };
+
+    Accumulators<D, blocks, keys> acc;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+        acc.max[b][0] = acc.max[b][1] = -INFINITY;
+        acc.sum[b][0] = acc.sum[b][1] = 0;
+#pragma unroll
+        for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) acc.o[b][n][e] = 0;
+    }
+
+    int key = bounds.least / keys * keys;
+    copy_tile<D, queries>(q, a.q + head * a.head_dim, a.q_stride, first_query, 0, a.tokens, a.head_dim);
+    if (key < end) copy_keys(k, k_head, a.k_stride, key);
+    cp_async_commit();
+    const float c = a.scale * log2_e;
+    for (; key < end; key += keys) {
+        copy_keys(v, v_head, a.v_stride, key);
+        cp_async_commit();
+        cp_async_wait<1>();  // Q and this K are here
+        __syncthreads();
+        float s[blocks][keys / 8][4];
+        multiply_qk<D, blocks, keys>(s, q, k, row);
+        __syncthreads();  // before K is overwritten
+        if (key + keys < end) copy_keys(k, k_head, a.k_stride, key + keys);
+        cp_async_commit();
+        if (key < bounds.most || key + keys > all_end) {
+#pragma unroll
+            for (int b = 0; b < blocks; ++b)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int i = min(first_query + row + b * 16 + half * 8 + lane / 4, a.tokens - 1);
+                    const int first = first_key(a, i) - key - lane % 4 * 2, last = last_key(a, i) - key - lane % 4 * 2;
+#pragma unroll
+                    for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+                        for (int e = 0; e < 2; ++e)
+                            if (n * 8 + e < first || n * 8 + e > last) s[b][n][2 * half + e] = -INFINITY;
+                }
+        }
+        soften<D, blocks, keys>(acc, s, c);
+        cp_async_wait<1>();  // V is here; the next K may still be on its way
+        __syncthreads();
+        multiply_pv<D, blocks, keys>(acc.o, s, v);
+        __syncthreads();  // before V is overwritten
+    }
+    cp_async_wait<0>();
+
+    // Results go through this warp's own rows of Q's memory, so that they leave in 16 bytes.
+#pragma unroll
+    for (int b = 0; b < blocks; ++b)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int in_block = row + b * 16 + half * 8 + lane / 4, i = first_query + in_block;
+            const float sum = quad_sum(acc.sum[b][half]), scale = sum > 0 ? 1.0f / sum : 0.0f;
+            if (lane % 4 == 0 && i < a.tokens)
+                store(a.lse + std::int64_t{head} * a.tokens + i,
+                      {sum > 0 ? acc.max[b][half] * a.scale + logf(sum) : -INFINITY});
+#pragma unroll
+            for (int n = 0; n < D / 8; ++n)
+                *reinterpret_cast<std::uint32_t*>(chunk_at<D>(q, in_block, n) + lane % 4 * 2) =
+                    pack_bf16(acc.o[b][n][2 * half] * scale, acc.o[b][n][2 * half + 1] * scale);
+        }
+    __syncwarp();
+    constexpr int chunks = D / 8;
+#pragma unroll
+    for (int n = 0; n < blocks * 16 * chunks / warp_size; ++n) {
+        const int at = n * warp_size + lane, in_block = row + at / chunks, chunk = at % chunks,
+                  i = first_query + in_block;
+        if (i < a.tokens && chunk * 8 < a.head_dim)
+            store<8>(a.y + i * a.y_stride + head * a.head_dim + chunk * 8,
+                     *reinterpret_cast<const Pack<__nv_bfloat16, 8>*>(chunk_at<D>(q, in_block, chunk)));
+    }
+}
+
+// A warp per query and head. Keys are taken 32 at a time, one by each lane, from the query's first on; for the weighted
+// sum of values a lane owns every 32nd element of the head.
+constexpr int most_head_dim = 256;
+template <class T>
+__global__ void __launch_bounds__(threads) any_kernel(Forward<T> a, int heads) {
+    KEEL_SHARED(float, queries, [warps][most_head_dim]);
+    const int lane = static_cast<int>(threadIdx.x) % warp_size, warp = static_cast<int>(threadIdx.x) / warp_size;
+    const std::int64_t at = std::int64_t{blockIdx.x} * warps + warp;
+    if (at >= std::int64_t{a.tokens} * heads) return;  // the whole warp
+    const int i = static_cast<int>(at / heads), head = static_cast<int>(at % heads);
+    float* const q = queries[warp];
+    for (int d = lane; d < a.head_dim; d += warp_size)
+        q[d] = to_float(load(a.q + i * a.q_stride + head * a.head_dim + d).at[0]);
+    __syncwarp();
+    const T* const k = a.k + head / a.group * a.head_dim;
+    const T* const v = a.v + head / a.group * a.head_dim;
+    const int last = last_key(a, i);
+    float o[most_head_dim / warp_size] = {};
+    float top = -INFINITY, sum = 0;
+    for (int key = first_key(a, i); key <= last; key += warp_size) {
+        const int here = min(last - key + 1, warp_size);  // keys of this round
+        float s = -INFINITY;
+        if (lane < here) {
+            s = 0;
+            const T* const mine = k + (key + lane - a.key_begin) * a.k_stride;
+            for (int d = 0; d < a.head_dim; ++d) s += q[d] * to_float(load(mine + d).at[0]);
+            s *= a.scale;
+        }
+        const float higher = fmaxf(top, warp_max(s)), keep = expf(top - higher), p = expf(s - higher);
+        top = higher;
+        sum = sum * keep + p;  // this lane's keys
+#pragma unroll
+        for (float& x : o) x *= keep;
+        for (int n = 0; n < here; ++n) {
+            const float weight = __shfl_sync(all_lanes, p, n);
+            const T* const values = v + (key + n - a.key_begin) * a.v_stride;
+#pragma unroll
+            for (int e = 0; e < most_head_dim / warp_size; ++e)
+                if (const int d = e * warp_size + lane; d < a.head_dim)
+                    o[e] += weight * to_float(load(values + d).at[0]);
+        }
+    }
+    sum = warp_sum(sum);
+    const bool any = sum > 0;
+    if (lane == 0) store(a.lse + std::int64_t{head} * a.tokens + i, {any ? top + logf(sum) : -INFINITY});
+#pragma unroll
+    for (int e = 0; e < most_head_dim / warp_size; ++e)
+        if (const int d = e * warp_size + lane; d < a.head_dim)
+            store(a.y + i * a.y_stride + head * a.head_dim + d, {from_float<T>(any ? o[e] / sum : 0.0f)});
+}
+
+template <class T>
+Forward<in_kernel<T>> arguments(const AttentionForward<T>& a) {
+    return {.y = kernel_pointer(a.y),
+            .lse = a.lse.data(),
+            .q = kernel_pointer(a.q),
+            .k = kernel_pointer(a.k),
+            .v = kernel_pointer(a.v),
+            .lo = a.lo.data(),
+            .y_stride = a.y.stride(),
+            .q_stride = a.q.stride(),
+            .k_stride = a.k.stride(),
+            .v_stride = a.v.stride(),
+            .tokens = static_cast<int>(a.q.dim(0)),
+            .kv_tokens = static_cast<int>(a.k.dim(0)),
+            .group = static_cast<int>(a.q.dim(1) / a.k.dim(1)),
+            .head_dim = static_cast<int>(a.head_dim),
+            .query_offset = static_cast<int>(a.query_offset),
+            .key_begin = static_cast<int>(a.key_begin),
+            .scale = a.scale};
+}
+
+template <int D, int blocks, int keys>
+void forward_tiles(Stream& stream, const Forward<__nv_bfloat16>& a, int heads) {
+    constexpr int queries = warps * blocks * 16;
+    launch(stream,
+           {.blocks = {static_cast<unsigned>(heads), static_cast<unsigned>(ceil_div(a.tokens, queries))},
+            .threads = threads,
+            .shared_bytes = sizeof(__nv_bfloat16) * (queries + 2 * keys) * D + sizeof(Bounds) * warps},
+           tiles_kernel<D, blocks, keys>, a);
+}
+template <class T>
+void forward_any(Stream& stream, const Forward<T>& a, int heads) {
+    launch(stream,
+           {.blocks = static_cast<unsigned>(ceil_div(std::int64_t{a.tokens} * heads, warps)), .threads = threads},
+           any_kernel<T>, a, heads);
+}
+
+}  // namespace
+
+template <>
+void run(Stream& stream, const AttentionForward<float>& args) {
+    forward_any(stream, arguments(args), static_cast<int>(args.q.dim(1) / args.head_dim));
+}
+template <>
+void run(Stream& stream, const AttentionForward<bf16>& args) {
+    const int heads = static_cast<int>(args.q.dim(1) / args.head_dim);
+    const auto in_chunks = [](const auto& view) { return in_vectors_of(8, view.data(), view.stride()); };
+    const bool aligned =
+        args.head_dim % 8 == 0 && in_chunks(args.y) && in_chunks(args.q) && in_chunks(args.k) && in_chunks(args.v);
+    if (!aligned || args.head_dim > 128 || !(args.scale > 0) || args.k.dim(0) == 0)
+        forward_any(stream, arguments(args), heads);
+    else if (args.head_dim <= 64)
+        forward_tiles<64, 2, 64>(stream, arguments(args), heads);
+    else
+        forward_tiles<128, 1, 64>(stream, arguments(args), heads);
+}
+
+}  // namespace keel::KEEL_DEVICE

@@ -1,0 +1,196 @@
+// The CUDA bodies of kernels/attention.h, backward, in the form that takes every head and every row: two kernels
+// without atomics. With P = e^(scale q.k - lse), delta = dy.y and dS = scale P (dy.v - delta):
+//
+//   dq       a warp per query and head, a lane per key:         dq += dS k. It also leaves delta in the scratch.
+//   dk, dv   a warp per key and kv head, a lane per query:      dk += dS q, dv += P dy, over the heads of the group in
+//   order.
+//
+// Both take 32 of the others at a time; for the sums a lane owns every 32nd element of the head.
+#include <cmath>
+
+#include "kernels/attention.h"
+#include "kernels/cuda_ops.h"
+#include "kernels/device.cuh"
+
+namespace keel::KEEL_DEVICE {
+namespace {
+
+constexpr int warps = 4, threads = warps * warp_size;
+constexpr int most_head_dim = 256, elements = most_head_dim / warp_size;  // of a lane
+
+template <class T>
+struct Backward {
+    T *dq, *dk, *dv;
+    float* delta;  // [heads, tokens]
+    const T *dy, *y;
+    const float* lse;
+    const T *q, *k, *v;
+    const std::int32_t* lo;
+    std::int64_t dq_stride, dk_stride, dv_stride, dy_stride, y_stride, q_stride, k_stride, v_stride;
+    int tokens, kv_tokens, heads, group, head_dim;
+    int query_offset, key_begin;
+    float scale;
+};
+
+KEEL_INLINE int warp_of_block() { return static_cast<int>(threadIdx.x) / warp_size; }
+KEEL_INLINE int lane_of_warp() { return static_cast<int>(threadIdx.x) % warp_size; }
+
+// A row of a head to shared memory, each lane its elements; the warp must meet before others read them.
+template <class T>
+KEEL_INLINE void keep_row(float* to, const T* from, int head_dim) {
+    for (int d = lane_of_warp(); d < head_dim; d += warp_size) to[d] = to_float(load(from + d).at[0]);
+}
+template <class T>
+KEEL_INLINE float dot(const float* kept, const T* row, int head_dim) {
+    float sum = 0;
+    for (int d = 0; d < head_dim; ++d) sum += kept[d] * to_float(load(row + d).at[0]);
+    return sum;
+}
+// This lane's elements of sum += weight * row.
+template <class T>
+KEEL_INLINE void add_row(float (&sum)[elements], float weight, const T* row, int head_dim) {
+#pragma unroll
+    for (int e = 0; e < elements; ++e)
+        if (const int d = e * warp_size + lane_of_warp(); d < head_dim)
+            sum[e] += weight * to_float(load(row + d).at[0]);
+}
+template <class T>
+KEEL_INLINE void store_row(T* to, const float (&sum)[elements], int head_dim) {
+#pragma unroll
+    for (int e = 0; e < elements; ++e)
+        if (const int d = e * warp_size + lane_of_warp(); d < head_dim) store(to + d, {from_float<T>(sum[e])});
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) dq_kernel(Backward<T> a) {
+    KEEL_SHARED(float, kept_q, [warps][most_head_dim]);
+    KEEL_SHARED(float, kept_dy, [warps][most_head_dim]);
+    const int i = static_cast<int>(blockIdx.x) * warps + warp_of_block(), head = static_cast<int>(blockIdx.y);
+    if (i >= a.tokens) return;  // the whole warp
+    const int lane = lane_of_warp();
+    const int column = head * a.head_dim, kv_column = head / a.group * a.head_dim;
+    float *const q = kept_q[warp_of_block()], *const dy = kept_dy[warp_of_block()];
+    keep_row(q, a.q + i * a.q_stride + column, a.head_dim);
+    keep_row(dy, a.dy + i * a.dy_stride + column, a.head_dim);
+    float delta = 0;
+    for (int d = lane; d < a.head_dim; d += warp_size)
+        delta += dy[d] * to_float(load(a.y + i * a.y_stride + column + d).at[0]);
+    delta = warp_sum(delta);
+    const std::int64_t of_row = std::int64_t{head} * a.tokens + i;
+    if (lane == 0) store(a.delta + of_row, {delta});
+    __syncwarp();
+    const float lse = load(a.lse + of_row).at[0];
+    const int last = min(a.query_offset + i, a.key_begin + a.kv_tokens - 1);
+    float dq[elements] = {};
+    for (int key = max(load(a.lo + i).at[0], a.key_begin); key <= last; key += warp_size) {
+        const int here = min(last - key + 1, warp_size);  // keys of this round
+        float ds = 0;
+        if (lane < here) {
+            const std::int64_t row = key + lane - a.key_begin;
+            const float p = expf(dot(q, a.k + row * a.k_stride + kv_column, a.head_dim) * a.scale - lse);
+            ds = p * (dot(dy, a.v + row * a.v_stride + kv_column, a.head_dim) - delta) * a.scale;
+        }
+        for (int n = 0; n < here; ++n)
+            add_row(dq, __shfl_sync(all_lanes, ds, n), a.k + (key + n - a.key_begin) * a.k_stride + kv_column,
+                    a.head_dim);
+    }
+    store_row(a.dq + i * a.dq_stride + column, dq, a.head_dim);
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) dkv_kernel(Backward<T> a) {
+    KEEL_SHARED(float, kept_k, [warps][most_head_dim]);
+    KEEL_SHARED(float, kept_v, [warps][most_head_dim]);
+    const int row = static_cast<int>(blockIdx.x) * warps + warp_of_block(), kv_head = static_cast<int>(blockIdx.y);
+    if (row >= a.kv_tokens) return;  // the whole warp
+    const int lane = lane_of_warp();
+    const int kv_column = kv_head * a.head_dim, key = a.key_begin + row;
+    float *const k = kept_k[warp_of_block()], *const v = kept_v[warp_of_block()];
+    // A key that nobody sees may hold anything; it is read, but nothing is made of it.
+    keep_row(k, a.k + row * a.k_stride + kv_column, a.head_dim);
+    keep_row(v, a.v + row * a.v_stride + kv_column, a.head_dim);
+    __syncwarp();
+    float dk[elements] = {}, dv[elements] = {};
+#pragma unroll 1
+    for (int head = kv_head * a.group; head < (kv_head + 1) * a.group; ++head) {
+        const int column = head * a.head_dim;
+#pragma unroll 1
+        for (int first = max(key - a.query_offset, 0); first < a.tokens; first += warp_size) {
+            // All lanes compute, those that do not see the key for nothing: lanes that part would have to meet again,
+            // and the registers for that are few.
+            const int i = min(first + lane, a.tokens - 1);
+            const bool sees = first + lane < a.tokens && load(a.lo + i).at[0] <= key;
+            const std::int64_t of_row = std::int64_t{head} * a.tokens + i;
+            const float score = dot(k, a.q + i * a.q_stride + column, a.head_dim) * a.scale;
+            const float p = sees ? expf(score - load(a.lse + of_row).at[0]) : 0.0f;
+            const float dp = dot(v, a.dy + i * a.dy_stride + column, a.head_dim) - load(a.delta + of_row).at[0];
+            const float ds = sees ? p * dp * a.scale : 0.0f;
+#pragma unroll 1
+            for (unsigned seeing = __ballot_sync(all_lanes, sees); seeing;
+                 seeing &= seeing - 1) {  // alike for all lanes
+                const int n = __ffs(static_cast<int>(seeing)) - 1;
+                const float ds_n = __shfl_sync(all_lanes, ds, n), p_n = __shfl_sync(all_lanes, p, n);
+                add_row(dk, ds_n, a.q + (first + n) * a.q_stride + column, a.head_dim);
+                add_row(dv, p_n, a.dy + (first + n) * a.dy_stride + column, a.head_dim);
+            }
+        }
+    }
+    store_row(a.dk + row * a.dk_stride + kv_column, dk, a.head_dim);
+    store_row(a.dv + row * a.dv_stride + kv_column, dv, a.head_dim);
+}
+
+template <class T>
+void backward(Stream& stream, const AttentionBackward<T>& args) {
+    using K = in_kernel<T>;
+    const std::int64_t tokens = args.q.dim(0), kv_tokens = args.k.dim(0), heads = args.q.dim(1) / args.head_dim;
+    const std::int64_t kv_heads = args.k.dim(1) / args.head_dim;
+    const Backward<K> a{.dq = kernel_pointer(args.dq),
+                        .dk = kernel_pointer(args.dk),
+                        .dv = kernel_pointer(args.dv),
+                        .delta = reinterpret_cast<float*>(args.scratch.data()),
+                        .dy = kernel_pointer(args.dy),
+                        .y = kernel_pointer(args.y),
+                        .lse = args.lse.data(),
+                        .q = kernel_pointer(args.q),
+                        .k = kernel_pointer(args.k),
+                        .v = kernel_pointer(args.v),
+                        .lo = args.lo.data(),
+                        .dq_stride = args.dq.stride(),
+                        .dk_stride = args.dk.stride(),
+                        .dv_stride = args.dv.stride(),
+                        .dy_stride = args.dy.stride(),
+                        .y_stride = args.y.stride(),
+                        .q_stride = args.q.stride(),
+                        .k_stride = args.k.stride(),
+                        .v_stride = args.v.stride(),
+                        .tokens = static_cast<int>(tokens),
+                        .kv_tokens = static_cast<int>(kv_tokens),
+                        .heads = static_cast<int>(heads),
+                        .group = static_cast<int>(heads / kv_heads),
+                        .head_dim = static_cast<int>(args.head_dim),
+                        .query_offset = static_cast<int>(args.query_offset),
+                        .key_begin = static_cast<int>(args.key_begin),
+                        .scale = args.scale};
+    const auto go = [&](auto* kernel, std::int64_t rows, std::int64_t columns) {
+        if (rows > 0)
+            launch(stream,
+                   {.blocks = {static_cast<unsigned>(ceil_div(rows, warps)), static_cast<unsigned>(columns)},
+                    .threads = threads},
+                   kernel, a);
+    };
+    go(dq_kernel<K>, tokens, heads);
+    go(dkv_kernel<K>, kv_tokens, kv_heads);
+}
+
+}  // namespace
+
+template <>
+void run(Stream& stream, const AttentionBackward<float>& args) {
+    backward(stream, args);
+}
+template <>
+void run(Stream& stream, const AttentionBackward<bf16>& args) {
+    backward(stream, args);
+}
+
+}  // namespace keel::KEEL_DEVICE
