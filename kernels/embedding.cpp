@@ -68,7 +68,8 @@ template <class T> void embedding_forward(Stream& stream, const EmbeddingForward
 template <class T> void embedding_backward(Stream& stream, const EmbeddingBackward<T>& args) {
     check(args);
     if (stream.device() != Device::cpu) {
-        const std::int64_t need = embedding_scratch_bytes(args.ids.dim(0)), have = args.scratch ? args.scratch->bytes() : 0;
+        const std::int64_t need = embedding_scratch_bytes(args.ids.dim(0));
+        const std::int64_t have = args.scratch ? args.scratch->bytes() : 0;
         if (have < need)
             fail("embedding: scratch has ", have, " bytes, but ", args.ids.dim(0), " tokens need ", need,
                  " on a GPU; reserve embedding_scratch_bytes(tokens)");

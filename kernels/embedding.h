@@ -27,7 +27,8 @@ template <class T> struct EmbeddingBackward {
     View<const T> dy;               // [tokens, hidden]  read
     View<const std::int32_t> ids;   // [tokens]          read
     std::int64_t vocab_begin;
-    std::optional<View<std::byte>> scratch = std::nullopt;  // embedding_scratch_bytes(tokens) on a GPU, which sorts the ids
+    // On a GPU, which sorts the ids: embedding_scratch_bytes(tokens). The CPU wants none.
+    std::optional<View<std::byte>> scratch = std::nullopt;
 };
 template <class T> void embedding_forward(Stream& stream, const EmbeddingForward<T>& args);
 template <class T> void embedding_backward(Stream& stream, const EmbeddingBackward<T>& args);

@@ -40,8 +40,8 @@ void count_nonfinite(Stream& stream, const CountNonfinite& args);
 void hash(Stream& stream, const Hash& args);
 std::int64_t reduce_scratch_bytes(std::int64_t n);  // n elements, or bytes for hash
 
-// The tree. Elements (bytes, for hash) that make one partial result; partial results are added in order. In a block, element
-// i goes to accumulator i % reduce_lanes, and accumulators are added in a tree. Part of the meaning of every result.
+// The tree. Elements (bytes, for hash) that make one partial result; partial results are added in order. In a block,
+// element i goes to accumulator i % reduce_lanes, and accumulators are added in a tree. Part of every result's meaning.
 constexpr std::int64_t reduce_block = 1 << 14;
 constexpr int reduce_lanes = 32;
 

@@ -5,8 +5,8 @@
 // Layout  x may have strided rows and is changed in place. T is float or bf16; angles, cos and sin are float, computed in
 //         double when the table is made (a bf16 position is already wrong at 257).
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
-// Errors  throws Error before launching if shapes disagree or a position is outside of the table; of positions in the memory
-//         of a GPU the latter is not seen here: they are checked where data enters.
+// Errors  throws Error before launching if shapes disagree or a position is outside of the table; of positions in the
+//         memory of a GPU the latter is not seen here: they are checked where data enters.
 #pragma once
 
 #include <cstdint>
