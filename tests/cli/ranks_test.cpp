@@ -204,7 +204,7 @@ TEST_F(RanksTest, ARankThatHangsIsNamedByTheOthersWithTheCollectiveAndItsNumber)
         static const std::regex names(".* group of ranks 0,1,2,3: [a-z_]+.* \\(#[0-9]+\\).* ranks? (0,)?1[ ,:].*");
         EXPECT_TRUE(std::regex_match(line, names)) << line;
     }
-    EXPECT_EQ(told, 3) << job.said();
+    EXPECT_GE(told, 3) << job.said();  // rank 1 may say it, too: it is woken to be ended
 }
 
 // One rank has other settings: all say who differs, before any work.
