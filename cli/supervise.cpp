@@ -57,14 +57,20 @@ Supervised supervise(const Supervision& how) {
     int in_vain = 0;
     for (int restarts = 0;; ++restarts) {
         std::fflush(nullptr);
+        sigset_t held, before;  // no signal may come between the fork and knowing whom to pass it on to
+        sigemptyset(&held);
+        for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+        sigprocmask(SIG_BLOCK, &held, &before);
         const pid_t child = fork();
         if (child < 0) fail("a process for the run could not be made: ", std::strerror(errno));
         if (child == 0) {
             for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+            sigprocmask(SIG_SETMASK, &before, nullptr);
             prctl(PR_SET_PDEATHSIG, SIGTERM);  // a run without its watcher saves and leaves
             return {true, 0};
         }
         child_id = child;
+        sigprocmask(SIG_SETMASK, &before, nullptr);
         int status = 0;
         while (waitpid(child, &status, 0) < 0)
             if (errno != EINTR) fail("waiting for the run: ", std::strerror(errno));

@@ -49,8 +49,7 @@ private:
 // Of all ranks, each token and each loss once: the loss where the head is, on every slice of a sequence; counts of whole
 // sequences on the first.
 //
-// Where gradients are summed exactly, so is the loss: of whole sequences, in steps of 2^-24 nats, which a sum over up to 2^35
-// nats holds. One that is not finite makes the sum NaN.
+// Where gradients are summed exactly, so is the loss: in steps of 2^-24 nats, of which 64 bits hold 2^39 nats. One that is not finite makes the sum NaN.
 struct Sums {
     explicit Sums(const Run& run) : exact(run.config.numerics.grad_sum == "exact") {}
     bool exact;

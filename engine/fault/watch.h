@@ -25,7 +25,8 @@ public:
     // A collective: every rank asks after every step. `save_due` is what the schedule says.
     Verdict decide(bool save_due, bool last_step);
     // A collective: every rank asks between the micro-batches of a step, which is then abandoned. A step may take minutes,
-    // and who sends a signal may wait for seconds only.
+    // and who sends a signal may wait for seconds only. The stages of a pipeline are never between the same micro-batches:
+    // they ask after a step.
     bool asked_to_stop();
 
 private:

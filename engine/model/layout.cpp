@@ -117,7 +117,7 @@ public:
         b.datt = temp("datt", {tokens, d.q_size()}, b_attn);
         b.dqkv = temp("dqkv", {tokens, d.qkv_size()}, b_attn);
         // Recomputing attention in a block's backward happens in its first moment.
-        b.meet_ffn_backward = meeting("ffn backward", b_ffn, true, false);
+        b.meet_ffn_backward = meeting("ffn backward", b_ffn, use.recompute >= Recompute::attention, false);
         b.meet_backward = meeting("attention backward", b_attn, true, true);
         const std::int64_t keys = tokens * l_.shard.cp, queries = l_.shard.cp > 1 ? range_len() : tokens;
         const std::int64_t attention_bytes = attention_scratch_bytes(queries, d.heads, keys, d.kv_heads, d.head_dim);
@@ -247,7 +247,7 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
     for (std::size_t i = 0; i < slots.size(); ++i) {
         SlotLayout<T>& slot = slots[i];
         const std::string owner = alone ? "head/" : "slot" + std::to_string(i) + "/";
-        slot.out = plan.reserve<T>(owner + "in", {rows, hidden}, from_forward, Use::temporary);
+        slot.out = plan.reserve<T>(owner + "residual", {rows, hidden}, from_forward, Use::temporary);
         if (shard.has_head()) {
             slot.final_norm = plan.reserve<T>(owner + "norm", {rows, hidden}, from_forward, Use::temporary);
             slot.final_rstd = plan.reserve<float>(owner + "rstd", {rows}, from_forward, Use::temporary);

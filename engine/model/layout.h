@@ -105,7 +105,8 @@ template <class T> struct ModelLayout {
     Reserved<std::int64_t> limbs;
     Reserved<double> total, squares;
 
-    bool copies_batch() const { return shard.stages > 1 || shard.cp > 1; }
+    // A slice is cut out of the batch, and a batch that waits for its backward outlives the loader's.
+    bool copies_batch() const { return shard.stages > 1 || shard.cp > 1 || use.slots > 1; }
 };
 
 }  // namespace keel

@@ -496,8 +496,7 @@ ModelUse training_use(const Config& config, const RankPlace& place) {
             .recompute = recompute_policy(config.memory.recompute), .training = true, .exact = config.numerics.grad_sum == "exact",
             .snapshot = config.ckpt.async,
             .slots = peak_in_flight(table),
-            .bucket = config.parallel.pp > 1 && place.pp > 0 ? 0 : config.parallel.bucket > 0
-                          ? config.parallel.bucket : default_bucket_size(replicas * config.parallel.cp)};
+            .bucket = config.parallel.bucket > 0 ? config.parallel.bucket : default_bucket_size(replicas * config.parallel.cp)};
 }
 
 }  // namespace keel

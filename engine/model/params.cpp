@@ -121,8 +121,10 @@ ParamTable::ParamTable(const ModelSection& model) : ParamTable(model, whole_mode
 ParamTable::ParamTable(const ModelSection& model, const Shard& shard, std::int64_t bucket_size)
     : specs(Builder(model, shard).build()) {
     std::vector<BucketParam> params;
+    // The vocabulary may not come out even over tensor-parallel ranks. The head, laid out first, has a bucket of its own then,
+    // so that these ranks close the others alike: they sum the gains of a bucket together.
     for (const Param& p : specs)
-        params.push_back({.numel = p.size(), .shared = model.tied && shard.stages > 1 && p.name == "embed"});
+        params.push_back({.numel = p.size(), .shared = (model.tied && shard.stages > 1 && p.name == "embed") || (shard.tp > 1 && p.name == "head")});
     buckets = bucket_layout(params, {.ranks = shard.replicas, .bucket_size = bucket_size, .sharded = true});
     for (std::size_t i = 0; i < specs.size(); ++i) specs[i].offset = buckets.offset[i];
     flat_size = buckets.size;

@@ -43,13 +43,14 @@ void ExactSums::add(int param, View<const float> gradient) {
 bool ExactSums::fits(Group& world, std::int64_t addends) {
     world.all_reduce_max(stream_, b_.largest);
     const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(addends)));
+    const int place = std::min(place_of_largest, most_bits - 2 - bits);  // whatever is added, the sum fits
     bool fits = true;
     finite_ = true;
     for (std::size_t p = 0; p < scales_.size(); ++p) {
         const float largest = b_.largest[static_cast<std::int64_t>(p)];
         next_[p] = scales_[p];
         if (!std::isfinite(largest)) finite_ = false;
-        else if (largest > 0) next_[p] = std::clamp(place_of_largest - std::ilogb(largest), -400, 400);
+        else if (largest > 0) next_[p] = std::clamp(place - std::ilogb(largest), -400, 400);
         else if (scales_[p] == unknown) next_[p] = 0;  // nothing but zeros so far
         if (std::isfinite(largest) && (scales_[p] == unknown || (largest > 0 && std::ilogb(largest) + 1 + scales_[p] + bits > most_bits)))
             fits = false;
@@ -80,14 +81,17 @@ void ExactSums::measure(const ShardPiece& piece, View<const float> gradient) {
     max_abs(stream_, {.out = View<float>(&most, {1}), .x = gradient.rows(piece.in_buffer, piece.size)});
     stream_.synchronize();
     float& largest = b_.largest[static_cast<std::int64_t>(whole(piece.param))];
-    largest = std::max(largest, most);
+    if (!(most <= largest)) largest = most;
 }
-void ExactSums::measure_end(Group& world) {
+bool ExactSums::measure_end(Group& world) {
     world.all_reduce_max(stream_, b_.largest);
+    for (std::int64_t p = 0; p < b_.largest.size(); ++p)
+        if (!std::isfinite(b_.largest[p])) return false;  // a sum of finite gradients may be too large for a float
     for (std::size_t p = 0; p < square_scales_.size(); ++p) {
         const float largest = b_.largest[static_cast<std::int64_t>(p)];
         square_scales_[p] = largest > 0 ? 60 - 2 * std::ilogb(largest) : 0;  // the largest square is below 2^62
     }
+    return true;
 }
 void ExactSums::square(const ShardPiece& piece, View<const float> gradient) {
     const auto p = static_cast<std::int64_t>(whole(piece.param));

@@ -5,11 +5,13 @@
 // of ranks cannot change a bit. The sum is rounded to float once.
 //
 // A tensor's scale puts the largest element seen in the step before at 2^38 … 2^39: 2^-38 of it is the finest step, far below
-// what a float keeps of all but the smallest elements, and 2^23 such addends fit. What was largest is a maximum over all
+// what a float keeps of all but the smallest elements, and nearly 2^23 such addends fit; with more of them the finest
+// step is coarser. What was largest is a maximum over all
 // sequences, which no layout changes either; a checkpoint carries the scales. If a step's largest does not fit, or there was
 // no step before, the step is run again with scales of its own. docs/numerics.md tells what it costs.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,7 +49,7 @@ public:
         measure_begin();
         for (const ShardPiece& piece : params_.owned)
             if (counts(piece)) measure(piece, gradient);
-        measure_end(world);
+        if (!measure_end(world)) return std::nan("");
         for (const ShardPiece& piece : params_.owned)
             if (counts(piece)) square(piece, gradient);
         return total(world);
@@ -60,7 +62,7 @@ public:
 private:
     void measure_begin();
     void measure(const ShardPiece& piece, View<const float> gradient);
-    void measure_end(Group& world);
+    bool measure_end(Group& world);  // false: one of them is not finite
     void square(const ShardPiece& piece, View<const float> gradient);
     double total(Group& world);
     std::size_t whole(int param) const { return static_cast<std::size_t>(whole_index_[static_cast<std::size_t>(param)]); }

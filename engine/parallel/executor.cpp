@@ -5,13 +5,6 @@
 #include "engine/schedule.h"
 
 namespace keel {
-namespace {
-
-// Between two stages, messages of one kind and chunk arrive in the order of micro-batches, in every schedule.
-int channel(PipelineAction::Kind kind, int receiving_chunk) { return 2 * receiving_chunk + (kind == PipelineAction::backward ? 1 : 0); }
-
-}  // namespace
-
 Executor::Executor(const Config& config, Stream& stream, const Ranks& ranks, Model& model)
     : config_(config), stream_(stream), ranks_(ranks), model_(model) {
     const std::int64_t unit = compute_batch(config) * std::max<std::int64_t>(1, config.parallel.dp);
@@ -36,12 +29,12 @@ void Executor::forward(const PipelineShape& shape, int micro_batch, int chunk, i
     ranks_.pp.wait(stream_, sent);
     if (const auto from = previous_stage(shape, here)) {
         const Spans::Scope span(spans_, "receive", micro_batch, chunk);
-        ranks_.pp.receive(stream_, model_.ports(chunk, slot).input, from->rank, channel(PipelineAction::forward, chunk));
+        ranks_.pp.receive(stream_, model_.ports(chunk, slot).input, from->rank, message_channel(PipelineAction::forward, chunk));
     }
     const Spans::Scope span(spans_, "forward", micro_batch, chunk);
     model_.forward(chunk, slot);
     if (const auto to = next_stage(shape, here))
-        sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).output, to->rank, channel(PipelineAction::forward, to->chunk));
+        sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).output, to->rank, message_channel(PipelineAction::forward, to->chunk));
 }
 
 double Executor::backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, bool last) {
@@ -50,12 +43,12 @@ double Executor::backward(const PipelineShape& shape, int micro_batch, int chunk
     ranks_.pp.wait(stream_, sent);
     if (const auto from = next_stage(shape, here)) {
         const Spans::Scope span(spans_, "receive", micro_batch, chunk);
-        ranks_.pp.receive(stream_, model_.ports(chunk, slot).gradient, from->rank, channel(PipelineAction::backward, chunk));
+        ranks_.pp.receive(stream_, model_.ports(chunk, slot).gradient, from->rank, message_channel(PipelineAction::backward, chunk));
     }
     const Spans::Scope span(spans_, "backward", micro_batch, chunk);
     const double loss = model_.backward(chunk, slot, last);
     if (const auto to = previous_stage(shape, here))
-        sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).gradient, to->rank, channel(PipelineAction::backward, to->chunk));
+        sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).gradient, to->rank, message_channel(PipelineAction::backward, to->chunk));
     return loss;
 }
 

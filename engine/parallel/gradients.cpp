@@ -32,13 +32,11 @@ Gradients::Gradients(Stream& stream, const Ranks& ranks, const ModelSection& mod
     for (const Param& p : params.specs) whole_index_.push_back(index.at(p.name));
     if (b_.squares.size() != static_cast<std::int64_t>(whole.specs.size()))
         fail("gradients: ", b_.squares.size(), " sums of squares for ", whole.specs.size(), " parameters");
+    if (ranks_.replicas.size() > 1) worker_ = std::make_unique<Worker>(2 * static_cast<int>(missing_.size()) + 2);
     if (b_.exact) exact_.emplace(stream_, params_, whole_index_, *b_.exact);
 }
 
-void Gradients::overlap(bool on) {
-    overlap_ = on && ranks_.replicas.size() > 1;
-    if (overlap_ && !worker_) worker_ = std::make_unique<Worker>(2 * static_cast<int>(missing_.size()) + 2);
-}
+void Gradients::overlap(bool on) { overlap_ = on && worker_; }
 
 void Gradients::begin() {
     for (std::size_t b = 0; b < missing_.size(); ++b) missing_[b] = params_.buckets.buckets[b].params;

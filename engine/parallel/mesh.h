@@ -77,7 +77,7 @@ public:
     Group& pp() const { return need("pp", "the pipeline"); }
     Group& dp_cp() const { return need("dp_cp", "the gradients"); }
     Group& beside() const { return need("beside", "overlapped communication"); }
-    Group& mp() const { return need("mp", "the gradient norm"); }
+    Group& mp() const { return need("mp", "the model-parallel group"); }
     Group& embd() const { return need("embd", "the tied embedding"); }
 
     // The group of that name; fails, naming `component`, if it was not made.

@@ -168,11 +168,6 @@ std::optional<StagePlace> next_stage(const PipelineShape& shape, StagePlace at) 
     return stage_place(shape, stage + 1);
 }
 
-int message_tag(const PipelineShape& shape, const PipelineAction& receiver) {
-    return (static_cast<int>(receiver.kind) * shape.chunks + receiver.chunk) * shape.micro_batches +
-           receiver.micro_batch;
-}
-
 int peak_in_flight(const PipelineTable& table) {
     int live = 0, peak = 0;
     for (const PipelineAction& a : table) {

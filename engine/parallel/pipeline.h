@@ -76,9 +76,11 @@ std::optional<StagePlace> previous_stage(const PipelineShape& shape, StagePlace 
 std::optional<StagePlace> next_stage(const PipelineShape& shape, StagePlace at);
 
 // Messages between two ranks may pass each other (two ranks with two chunks send both activations and gradients both
-// ways), so each carries a tag: one number per step for the action that receives it.
-int message_tag(const PipelineShape& shape, const PipelineAction& receiver);
-inline int message_tags(const PipelineShape& shape) { return 2 * shape.chunks * shape.micro_batches; }
+// ways), so each goes by a channel of its kind and receiving chunk. Within a channel they are sent, and wanted, in the order
+// of micro-batches, in every schedule.
+inline int message_channel(PipelineAction::Kind kind, int receiving_chunk) {
+    return 2 * receiving_chunk + (kind == PipelineAction::backward ? 1 : 0);
+}
 
 // --- What lives at the same time
 

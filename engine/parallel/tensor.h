@@ -11,7 +11,7 @@
 //     leave, sequence    reduce-scatter                   all-gather
 //
 // With sequence parallelism the residual stream and the norms are cut by tokens, rank r holding rows [r n/t, (r+1) n/t); the
-// bytes sent are the same, and memory and work of the norms are a t-th. Korthikanti et al. 2022, arXiv:2205.05198.
+// memory and work of the norms are a t-th. Backward gathers again what `enter` gathered, so a quarter more bytes are sent. Korthikanti et al. 2022, arXiv:2205.05198.
 // Sums are formed in the order of ranks (comm/group.h). With one rank nothing here does anything.
 #pragma once
 

@@ -54,8 +54,8 @@ TEST(Cli, UnknownOptionsAreAnsweredWithTheNearestKnownOne) {
 
 TEST(Cli, UnknownCommandsAreAnsweredWithTheNearestKnownOne) {
     EXPECT_TRUE(keel("trian").err.starts_with("keel: error: unknown command trian; did you mean `keel train`? Commands of keel are tokenizer, "));
-    expect_usage_error("tokenizer trian", "unknown command trian; did you mean `keel tokenizer train`? Commands of keel tokenizer are train");
-    expect_usage_error("tokenizer", "which command? `keel tokenizer` has train; `keel tokenizer --help` tells more");
+    expect_usage_error("tokenizer trian", "unknown command trian; did you mean `keel tokenizer train`? Commands of keel tokenizer are train, check");
+    expect_usage_error("tokenizer", "which command? `keel tokenizer` has train, check; `keel tokenizer --help` tells more");
     expect_usage_error("estimate stray", "`keel estimate` does not take \"stray\" here; `keel estimate --help` shows what it takes");
 }
 

@@ -272,9 +272,12 @@ TEST(Context, ARangeMeetsOnlyTheKeysItCanSee) {
 // Twice for forward, which backward may do again, and once for backward; by the dims of the buffers of context.h.
 TEST(Context, ThePlanHoldsTheBuffersOfItsKindAndNoOthers) {
     for (const std::string dtype : {"f32", "bf16"})
-        for (const std::string kind : {"gather", "ring"}) {
+        for (const std::string kind : {"gather", "ring", "gather again", "ring again"}) {
+            // Attention that is recomputed needs its keys once more.
+            const bool again = kind.ends_with(" again"), ring = kind.starts_with("ring");
             Config c = test::tiny_config(dtype);
-            c.data.seq_len = 48, c.parallel.cp = 4, c.parallel.dp = 1, c.parallel.context = kind;
+            c.memory.recompute = again ? "attention" : "norms";
+            c.data.seq_len = 48, c.parallel.cp = 4, c.parallel.dp = 1, c.parallel.context = ring ? "ring" : "gather";
             std::int64_t bytes = 0;
             const MemoryPlan plan = plan_model(c, training_use(c));
             for (const MemoryPlan::Item& item : plan.items())
@@ -285,7 +288,7 @@ TEST(Context, ThePlanHoldsTheBuffersOfItsKindAndNoOthers) {
             const std::int64_t forward = e * (4 * tokens * kv + chunk * q) + sum + 4 * c.model.heads * chunk,
                                backward =
                                    e * (4 * tokens * kv + chunk * q + 2 * chunk * kv) + sum + 4 * 6 * tokens * kv;
-            EXPECT_EQ(bytes, kind == "ring" ? 2 * forward + backward : e * (3 + 3 + 6) * ranks * tokens * kv)
+            EXPECT_EQ(bytes, ring ? (again ? 2 : 1) * forward + backward : e * (again ? 3 + 3 + 6 : 3 + 6) * ranks * tokens * kv)
                 << dtype << ", " << kind;
         }
 }

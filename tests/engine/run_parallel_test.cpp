@@ -209,6 +209,16 @@ TEST_F(RunParallel, AnyLayoutBeginsAsOneRankAndLoadsWhatAnyOtherSavedAndGoesOnFr
 
 // 22 samples of validation are 22 over any replicas: nobody drops or repeats the last ones, and nobody waits for a
 // replica that has fewer. Exact sums make the losses equal in every bit; after a restart too.
+// A schedule that goes forward through all micro-batches first keeps more of them than the loader does.
+TEST_F(RunParallel, ManyMicroBatchesUnderWayKeepTheirOwnTokens) {
+    Config one = config("one by one");
+    train_whole(one);
+    Config gpipe = config("all at once");
+    gpipe.parallel.schedule = "gpipe";
+    train_whole(gpipe);
+    expect_equal_runs(one, gpipe, 4);
+}
+
 TEST_F(RunParallel, EvaluationCountsEverySampleOnceWhereReplicasHaveUnequalShares) {
     const auto run = [&](const Layout& l) {
         Config c = laid_out(exact(l.name), l);
