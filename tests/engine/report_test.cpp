@@ -2,6 +2,7 @@
 #include "engine/observe/report.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -17,7 +18,8 @@ namespace fs = std::filesystem;
 namespace {
 
 fs::path write_log(const std::string& name, const std::string& lines) {
-    const fs::path path = fs::path(testing::TempDir()) / (name + ".jsonl");
+    // Tests run side by side, in processes of their own.
+    const fs::path path = fs::path(testing::TempDir()) / (name + "-" + std::to_string(getpid()) + ".jsonl");
     std::ofstream(path) << lines;
     return path;
 }
