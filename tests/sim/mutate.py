@@ -67,7 +67,7 @@ class Build:
             self.commands = {os.path.relpath(c["file"], ROOT): c for c in json.load(f)}
         out = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", TEST], capture_output=True, text=True, check=True)
         self.link = out.stdout.strip().split("\n")[-1]
-        self.library = os.path.join(self.folder, "kernels", "libkeel_kernels_sim.a")
+        self.archive = os.path.join(self.folder, "kernels", "libkeel_kernels_sim.a")
 
     def run(self, source, text):
         """'' if the mutant survives, else what noticed it."""
@@ -85,10 +85,10 @@ class Build:
             words = ["-O1" if w == "-O3" else w for w in words] + ["-Wno-error"]
             if subprocess.run(words, cwd=command["directory"], capture_output=True).returncode:
                 return "the compiler"
-            library, program = os.path.join(folder, "lib.a"), os.path.join(folder, "test")
-            shutil.copy(self.library, library)
-            subprocess.run(["ar", "r", library, obj], check=True, capture_output=True)
-            link = self.link.replace("kernels/libkeel_kernels_sim.a", library).replace(f"-o tests/sim/{TEST}", f"-o {program}")
+            archive, program = os.path.join(folder, "lib.a"), os.path.join(folder, "test")
+            shutil.copy(self.archive, archive)
+            subprocess.run(["ar", "r", archive, obj], check=True, capture_output=True)
+            link = self.link.replace("kernels/libkeel_kernels_sim.a", archive).replace(f"-o tests/sim/{TEST}", f"-o {program}")
             link = re.sub(r" && cd .*", "", link)
             subprocess.run(link, shell=True, cwd=self.folder, check=True, capture_output=True)
             try:
