@@ -264,6 +264,7 @@ __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a
         __syncthreads();  // before V is overwritten
     }
     cp_async_wait<0>();
+    __syncthreads();  // a tile that sees no key comes here straight: other threads' copies into Q have landed, too
 
     // Results go through this warp's own rows of Q's memory, so that they leave in 16 bytes.
 #pragma unroll

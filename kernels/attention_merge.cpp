@@ -5,16 +5,16 @@
 #include <limits>
 
 #include "kernels/simd.h"
+#include "kernels/tiles.h"
 
 namespace keel {
 namespace {
 
-constexpr std::int64_t tile_rows = 16;
-
+// body(row) for every row.
 template <class Body>
-void parallel_rows(Stream& stream, std::int64_t rows, Body body) {
-    stream.parallel(ceil_div(rows, tile_rows), [&](std::int64_t t, int) {
-        for (std::int64_t i = t * tile_rows; i < std::min(rows, (t + 1) * tile_rows); ++i) body(i);
+void each_row(Stream& stream, std::int64_t rows, std::int64_t row_elements, Body body) {
+    parallel_rows(stream, rows, row_elements, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) body(i);
     });
 }
 
@@ -33,7 +33,7 @@ Weights weights(float lse, float part) {
 template <class T>
 void merge_cpu(Stream& stream, const AttentionMerge<T>& a) {
     const std::int64_t tokens = a.lse.dim(1), heads = a.lse.dim(0), head_dim = a.sum.dim(1) / heads;
-    parallel_rows(stream, tokens, [&](std::int64_t i) {
+    each_row(stream, tokens, a.sum.dim(1), [&](std::int64_t i) {
         for (std::int64_t h = 0; h < heads; ++h) {
             float* const sum = a.sum.row(i) + h * head_dim;
             const T* const part = a.part.row(i) + h * head_dim;
@@ -73,7 +73,7 @@ void attention_merge(Stream& stream, const AttentionMerge<T>& a) {
 template <class T>
 void add_part(Stream& stream, const AddPart<T>& a) {
     expect_shape("add_part: part", a.part, {a.sum.dim(0), a.sum.dim(1)});
-    parallel_rows(stream, a.sum.dim(0), [&](std::int64_t i) {
+    each_row(stream, a.sum.dim(0), a.sum.dim(1), [&](std::int64_t i) {
         float* const sum = a.sum.row(i);
         const T* const part = a.part.row(i);
         simd::sweep(a.sum.dim(1), [&](auto at) { at.store(sum, at.load(sum) + at.load(part)); });
@@ -83,7 +83,7 @@ void add_part(Stream& stream, const AddPart<T>& a) {
 template <class T>
 void round_sum(Stream& stream, const RoundSum<T>& a) {
     expect_shape("round_sum: sum", a.sum, {a.y.dim(0), a.y.dim(1)});
-    parallel_rows(stream, a.y.dim(0), [&](std::int64_t i) {
+    each_row(stream, a.y.dim(0), a.y.dim(1), [&](std::int64_t i) {
         T* const y = a.y.row(i);
         const float* const sum = a.sum.row(i);
         simd::sweep(a.y.dim(1), [&](auto at) { at.store(y, at.load(sum)); });

@@ -7,8 +7,9 @@
 // docs/kernel_math.md.
 //
 // Layout  rows may be strided; lse contiguous. T is float or bf16.
-// Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads. Parts count in the order of the
-// calls. Errors  throws Error before launching if shapes disagree. Alias   none.
+// Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads. Parts count in the order of calls.
+// Errors  throws Error before launching if shapes disagree.
+// Alias   none.
 #pragma once
 
 #include <cstdint>

@@ -5,16 +5,13 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/tiles.h"
+
 namespace keel {
 namespace {
 
-constexpr std::int64_t tile = 1 << 14;
 __extension__ typedef __int128 wide;
 __extension__ typedef unsigned __int128 unsigned_wide;
-
-template <class Body> void each_tile(Stream& stream, std::int64_t n, Body body) {
-    stream.parallel(ceil_div(n, tile), [&](std::int64_t t, int) { body(t * tile, std::min(n, (t + 1) * tile)); });
-}
 
 std::int64_t sum(std::int64_t a, std::int64_t b) {  // wraps, as it may while a step finds out that its scale is too large
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
@@ -29,17 +26,17 @@ void expect_flat(const char* what, std::int64_t got, std::int64_t want) {
 void exact_add(Stream& stream, const ExactAdd& a) {
     expect_flat("exact_add: q", a.q.size(), a.x.size());
     const double factor = std::ldexp(1.0, a.scale);
-    each_tile(stream, a.x.size(), [&](std::int64_t begin, std::int64_t end) {
+    parallel_flat(stream, a.x.size(), [&](std::int64_t begin, std::int64_t count) {
         std::int64_t* q = a.q.data();
         const float* x = a.x.data();
-        for (std::int64_t i = begin; i < end; ++i) q[i] = sum(q[i], std::llrint(static_cast<double>(x[i]) * factor));
+        for (std::int64_t i = begin; i < begin + count; ++i) q[i] = sum(q[i], std::llrint(static_cast<double>(x[i]) * factor));
     });
 }
 
 void exact_read(Stream& stream, const ExactRead& a) {
     expect_flat("exact_read: y", a.y.size(), a.q.size());
-    each_tile(stream, a.q.size(), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
+    parallel_flat(stream, a.q.size(), [&](std::int64_t begin, std::int64_t count) {
+        for (std::int64_t i = begin; i < begin + count; ++i) {
             // int64 to float rounds once; a power of two then changes nothing but the exponent.
             a.y[i] = std::ldexp(static_cast<float>(a.q[i]), -a.scale);
         }
@@ -50,9 +47,9 @@ void max_abs(Stream& stream, const MaxAbs& a) {
     if (a.out.size() != 1) fail("max_abs: out has ", a.out.size(), " elements; it must have 1");
     // Without their sign the bits of floats are ordered as integers, NaN above infinity: one atomic maximum holds both.
     std::atomic<std::uint32_t> largest{0};
-    each_tile(stream, a.x.size(), [&](std::int64_t begin, std::int64_t end) {
+    parallel_flat(stream, a.x.size(), [&](std::int64_t begin, std::int64_t count) {
         std::uint32_t most = 0;
-        for (std::int64_t i = begin; i < end; ++i) most = std::max(most, std::bit_cast<std::uint32_t>(a.x[i]) & 0x7fffffffu);
+        for (std::int64_t i = begin; i < begin + count; ++i) most = std::max(most, std::bit_cast<std::uint32_t>(a.x[i]) & 0x7fffffffu);
         std::uint32_t seen = largest.load(std::memory_order_relaxed);
         while (seen < most && !largest.compare_exchange_weak(seen, most)) {}
     });
@@ -64,9 +61,9 @@ void exact_squares(Stream& stream, const ExactSquares& a) {
     const double factor = std::ldexp(1.0, a.scale);
     constexpr std::int64_t mask = (std::int64_t{1} << 40) - 1;
     std::atomic<std::int64_t> low{0}, middle{0}, high{0};
-    each_tile(stream, a.x.size(), [&](std::int64_t begin, std::int64_t end) {
-        unsigned_wide sum = 0;  // at most 2^14 numbers below 2^63
-        for (std::int64_t i = begin; i < end; ++i) {
+    parallel_flat(stream, a.x.size(), [&](std::int64_t begin, std::int64_t count) {
+        unsigned_wide sum = 0;  // at most 2^15 numbers below 2^63
+        for (std::int64_t i = begin; i < begin + count; ++i) {
             const double x = a.x[i];  // its square is exact in double
             sum += static_cast<std::uint64_t>(std::llrint(x * x * factor));
         }

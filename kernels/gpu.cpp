@@ -34,7 +34,7 @@ std::optional<std::string> why_no_gpu(Device device) {
 }
 
 std::unique_ptr<Gpu> open_gpu(Device device, [[maybe_unused]] int index) {
-    if (const auto why = why_no_gpu(device)) fail("--device ", name(device), ": ", *why);
+    if (const auto why = why_no_gpu(device)) fail("no ", name(device), " device: ", *why);
 #if KEEL_CUDA
     if (device == Device::cuda) return on_cuda::open_gpu(index);
 #endif

@@ -20,7 +20,7 @@ public:
     virtual ~Gpu() = default;
 
     virtual Device device() const = 0;
-    virtual std::string describe() const = 0;             // "NVIDIA H200, sm_90, 140 GB, CUDA 13.0"
+    virtual std::string describe() const = 0;             // "NVIDIA H200, sm_90, 139.7 GiB, CUDA 13.0"
     virtual std::unique_ptr<Stream> make_stream() = 0;    // for as long as the Gpu lives
     virtual std::byte* allocate(std::int64_t bytes) = 0;  // 256-byte aligned
     virtual void release(std::byte* data) = 0;

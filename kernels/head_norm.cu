@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(warps* warp_size)
     }
 }
 
-// Loops over a head are not unrolled: it has two rounds at most, and registers would spill.
+// Loops over a head are not unrolled: registers would spill.
 // dx may be dy. partial[slice, :] = sum over the slice's tokens and heads of dy * x * rstd.
 template <class T, int n>
 __global__ void __launch_bounds__(warps* warp_size)

@@ -1,6 +1,6 @@
 // kernels/matmul_tile.h: the register-blocked heart of every CPU product in float, C = A B on 14 x 2 or 9 x 3 vectors.
 //
-// C is a tile of `rows` rows by one or two vectors; each of its elements is one chain of fused multiply-adds over k,
+// C is a tile of `rows` rows by one to three vectors; each of its elements is one chain of fused multiply-adds over k,
 // started from zero, whatever the shape of the tile. A is read an element at a time and spread over the lanes, so it
 // may lie in memory either way round and needs no packing; B is read a vector at a time, k after k. What breaks it:
 // reading past a row of B (columns are whole vectors), and sums that depend on the tile's shape.

@@ -19,7 +19,7 @@ public:
     // The array of one declaration: the same for every thread of the block. `tag` tells declarations apart.
     void* array(const void* tag, std::size_t bytes, std::size_t align, const Site& site, const char* name);
     void* dynamic() const { return pieces_[0].data; }
-    // Nullptr, or what is wrong with these bytes as a place in shared memory.
+    // Whether these bytes lie in one array of shared memory.
     bool contains(const void* address, std::size_t bytes) const;
     // How far `address` is from the start of the arena, or -1: what a 32-bit shared address is on a GPU.
     std::ptrdiff_t offset(const void* address) const;

@@ -199,6 +199,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     }
     const std::uint64_t number = ++event->state->submitted;
     submit(stream, [state = event->state, number] {
+        if (number <= state->completed) return true;  // recorded on two streams, and the later one was first
         state->completed = number;
         state->when = std::chrono::steady_clock::now();
         return true;

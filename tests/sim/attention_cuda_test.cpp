@@ -170,9 +170,14 @@ TEST(AttentionCuda, GradientsOverPartsOfTheKeysAddUpToTheWhole) {
 // A query that sees no key of a part has y 0 and lse -infinity. One that sees keys from the part's beginning has the
 // bits of a query whose interval begins there.
 TEST(AttentionCuda, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
-    for (const Problem& p : {Problem{2, 1, 64, 70, 60, 0, Mask::causal}, Problem{1, 1, 128, 70, 60, 0, Mask::window}}) {
-        SCOPED_TRACE(p.text());
-        const std::int64_t begin = 75;
+    struct Case {
+        Problem p;
+        std::int64_t begin;
+    };
+    // From 125 on no query of the first 64 sees any key.
+    const Problem one{2, 1, 64, 70, 60, 0, Mask::causal}, two{1, 1, 128, 70, 60, 0, Mask::window};
+    for (const auto& [p, begin] : {Case{one, 75}, {two, 75}, {one, 125}, {two, 125}}) {
+        SCOPED_TRACE(concat(p.text(), " from ", begin));
         const Tensors<bf16> in(p);
         Tensors<bf16> later(p);
         for (std::int64_t i = 0; i < p.tokens; ++i) {
@@ -180,7 +185,7 @@ TEST(AttentionCuda, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
             lo = static_cast<std::int32_t>(std::min(p.query_offset + i, std::max<std::int64_t>(lo, begin)));
         }
         for (const auto& got : on_gpus(
-                 [&](Gpu&gpu, Stream&stream) {
+                 [&, p = p, begin = begin](Gpu& gpu, Stream& stream) {
                      std::vector<Values> out;
                      const auto run = [&](const Tensors<bf16>& tensors, Keys keys) {
                          OnGpu<bf16> on(gpu, stream, tensors, 8);

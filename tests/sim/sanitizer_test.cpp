@@ -7,23 +7,6 @@
 namespace keel::on_cudasim {
 namespace {
 
-// One run, in order: a sanitizer needs no other schedule.
-template <class T, class... Params, class... More>
-std::vector<T> run_once(const Grid& grid, const std::vector<T>& start, void (*kernel)(T*, Params...), More... more) {
-    std::vector<T> host = start;
-    T* x = nullptr;
-    cudaMalloc(&x, host.size() * sizeof(T));
-    cudaMemcpy(x, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice);
-    cudaLaunchConfig_t config{};
-    config.gridDim = grid.blocks;
-    config.blockDim = grid.threads;
-    config.dynamicSmemBytes = grid.shared_bytes;
-    cudaLaunchKernelEx(&config, kernel, x, more...);
-    cudaMemcpy(host.data(), x, host.size() * sizeof(T), cudaMemcpyDeviceToHost);
-    cudaFree(x);
-    return host;
-}
-
 #if SIM_ASAN
 
 template <int by>

@@ -19,23 +19,30 @@ struct Grid {
     std::source_location where = std::source_location::current();
 };
 
-// kernel(x, more...) with x the device's copy of `start`; its contents afterwards are the output.
+// kernel(x, more...) once, with x the device's copy of `start`; returns what it holds afterwards.
+template <class T, class... Params, class... More>
+std::vector<T> run_once(const Grid& grid, const std::vector<T>& start, void (*kernel)(T*, Params...), More... more) {
+    std::vector<T> host = start;
+    T* x = nullptr;
+    cudaMalloc(&x, host.size() * sizeof(T));
+    cudaMemcpy(x, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice);
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid.blocks;
+    config.blockDim = grid.threads;
+    config.dynamicSmemBytes = grid.shared_bytes;
+    config.site = grid.where;
+    cudaLaunchKernelEx(&config, kernel, x, more...);
+    cudaMemcpy(host.data(), x, host.size() * sizeof(T), cudaMemcpyDeviceToHost);
+    cudaFree(x);
+    return host;
+}
+
+// The same on every schedule.
 template <class T, class... Params, class... More>
 sim::SweepResult sweep_kernel(const Grid& grid, const std::vector<T>& start, void (*kernel)(T*, Params...),
                               More... more) {
     return sim::sweep({}, [&](sim::Outputs& outputs) {
-        std::vector<T> host = start;
-        T* x = nullptr;
-        cudaMalloc(&x, host.size() * sizeof(T));
-        cudaMemcpy(x, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice);
-        cudaLaunchConfig_t config{};
-        config.gridDim = grid.blocks;
-        config.blockDim = grid.threads;
-        config.dynamicSmemBytes = grid.shared_bytes;
-        config.site = grid.where;
-        cudaLaunchKernelEx(&config, kernel, x, more...);
-        cudaMemcpy(host.data(), x, host.size() * sizeof(T), cudaMemcpyDeviceToHost);
-        cudaFree(x);
+        const std::vector<T> host = run_once(grid, start, kernel, more...);
         outputs.add("x", host.data(), host.size() * sizeof(T));
     });
 }
