@@ -109,7 +109,7 @@ void checkpoint_to_folder(const ModelSource& source, const fs::path& to, const C
     const ModelShape shape = exported_shape(source);
     const CheckpointTensors weights(info.path, info.files, true, false);
     check_weights(weights, shape);
-    const bool tokenizer = fs::exists(source.path / "tokenizer.json") || fs::exists(source.path / "tokenizer.model");
+    const bool tokenizer = Tokenizer::found_in(source.path);
     if (!tokenizer) warn(source.description + " holds no tokenizer; the folder will have none");
     const Dtype dtype = chosen_dtype(o.dtype, source.config.model.dtype);
     const auto read = [&](const std::string& param, std::int64_t first, std::int64_t count, Dtype as, std::byte* out) {

@@ -104,12 +104,11 @@ void show(const Config& config, const ShowOptions& o) {
     check_samples(d);
     const std::optional<Tokenizer> tokenizer =
         d.tokenizer.empty() ? std::nullopt : std::optional(Tokenizer::load(d.tokenizer));
-    const bool valid = o.part == "valid", own_files = valid && !d.valid.empty();
-    DatasetSpec spec = dataset_spec(config, tokenizer, own_files ? d.valid : d.train,
-                                    valid && !own_files ? Part::valid : Part::train, !valid && d.shuffle);
-    if (own_files) spec.split = {1, 0, 0}, spec.megatron_order = false;
-    if (valid) spec.weights.clear();
-    const Dataset data(spec);
+    const bool valid = o.part == "valid";
+    const auto spec = valid ? valid_spec(config, tokenizer)
+                            : dataset_spec(config, tokenizer, d.train, Part::train, d.shuffle);
+    if (!spec) fail_usage("there is nothing to evaluate on: give --data.valid, or a second part of --data.split");
+    const Dataset data(*spec);
     if (tokenizer) data.check_tokenizer(tokenizer->hash(), tokenizer->name());
     Loader loader(
         data, {.max_count = 1, .window = config.model.window, .reset_at_document = d.reset_at_document, .prefetch = 0});

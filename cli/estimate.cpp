@@ -69,7 +69,7 @@ Config estimated(Config config, const std::optional<Cluster>& cluster) {
     if (config.train.global_batch == 0) {  // the smallest batch that gives every replica and stage something to do
         config.train.micro_batch = std::max<std::int64_t>(config.train.micro_batch, 1);
         config.train.global_batch =
-            config.train.micro_batch * std::max<std::int64_t>(config.parallel.dp, 1) * config.parallel.pp;
+            config.train.micro_batch * replicas(config.parallel) * config.parallel.pp;
     }
     resolve_batch(config.train);
     if (config.train.steps == 0 && config.train.samples == 0) config.train.samples = config.train.global_batch;
@@ -87,9 +87,7 @@ void draw_schedule(const Config& config, const std::string& where) {
     }
     if (!where.ends_with(".svg"))
         fail_usage("--schedule ", where, ": give text, or the name of a file that ends in .svg");
-    AtomicFile file(where);
-    file.write(schedule_svg(run, unit));
-    file.commit();
+    write_file_atomically(where, schedule_svg(run, unit));
     std::printf("%s\nwritten to %s\n", schedule_caption(run, unit).c_str(), where.c_str());
 }
 

@@ -26,7 +26,7 @@ void run_generate(const GenerateOptions& o) {
     if (o.context < 0) fail_usage("--context is ", o.context, "; give a positive number, or 0 for the model's own");
     const ModelSource source = open_model(o.model);
     if (!source.tokenizer)
-        fail(source.description + " has no tokenizer.json; put it beside the weights, so that text can be read and written");
+        fail(source.description + " has no tokenizer; put its files beside the weights, so that text can be read and written");
     if (source.tokenizer->vocab_size() > source.config.model.vocab)
         fail(source.description + " has ", source.config.model.vocab, " rows, but its tokenizer has ids up to ",
              source.tokenizer->vocab_size() - 1, "; they do not belong together");

@@ -28,6 +28,7 @@
 #include "engine/open_model.h"
 #include "engine/state.h"
 #include "kernels/base/file.h"
+#include "kernels/base/hex.h"
 
 namespace keel {
 namespace fs = std::filesystem;
@@ -37,12 +38,6 @@ struct InspectOptions {
     std::string path;
     bool json = false, verify = false;
 };
-
-std::string hex(std::uint64_t value) {
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-    return text;
-}
 
 Report tensor_row(const StoredTensor& t) {
     return {{"name", t.name},
@@ -302,6 +297,11 @@ Report inspect_path(const fs::path& path, bool verify) {
             if (entry.path().filename().string().starts_with("step-")) return inspect_checkpoints(path, root, verify);
     }
     if (fs::exists(path / "tokenizer.json")) return inspect_json(path / "tokenizer.json", verify);
+    if (Tokenizer::found_in(path)) {
+        const Tokenizer tokenizer = Tokenizer::load(path);
+        return {{"kind", "tokenizer"}, {"path", path.string()}, {"description", tokenizer.description()},
+                {"vocab_size", tokenizer.vocab_size()}, {"hash", hex(tokenizer.hash())}};
+    }
     fail(path.string() + " is a folder, but nothing keel knows: ", known);
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +18,7 @@
 namespace keel {
 namespace {
 
+constexpr std::array watched{SIGINT, SIGTERM, SIGHUP};
 volatile std::sig_atomic_t child_id = 0, asked_to_stop = 0;
 
 // Whoever tells the watcher to stop means the run: it saves and leaves, and is not started again.
@@ -50,27 +52,32 @@ void pause_for(double seconds) {
 Supervised supervise(const Supervision& how) {
     struct sigaction action = {};
     action.sa_handler = pass_on;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+    std::array<struct sigaction, watched.size()> before;
+    for (std::size_t i = 0; i < watched.size(); ++i) {
+        sigaction(watched[i], nullptr, &before[i]);
+        // nohup ignores the end of the terminal, and then that is no wish to stop.
+        if (before[i].sa_handler != SIG_IGN) sigaction(watched[i], &action, nullptr);
+    }
+    sigset_t held, unheld;
+    sigemptyset(&held);
+    for (const int signal : watched) sigaddset(&held, signal);
 
     std::int64_t step = newest_step(how.checkpoints);
     double delay = how.delay_s;
     int in_vain = 0;
     for (int restarts = 0;; ++restarts) {
         std::fflush(nullptr);
-        sigset_t held, before;  // no signal may come between the fork and knowing whom to pass it on to
-        sigemptyset(&held);
-        for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
-        sigprocmask(SIG_BLOCK, &held, &before);
+        sigprocmask(SIG_BLOCK, &held, &unheld);  // none may come between the fork and knowing whom to pass it on to
         const pid_t child = fork();
         if (child < 0) fail("a process for the run could not be made: ", std::strerror(errno));
         if (child == 0) {
-            for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
-            sigprocmask(SIG_SETMASK, &before, nullptr);
+            for (std::size_t i = 0; i < watched.size(); ++i) sigaction(watched[i], &before[i], nullptr);
+            sigprocmask(SIG_SETMASK, &unheld, nullptr);
             prctl(PR_SET_PDEATHSIG, SIGTERM);  // a run without its watcher saves and leaves
             return {true, 0};
         }
         child_id = child;
-        sigprocmask(SIG_SETMASK, &before, nullptr);
+        sigprocmask(SIG_SETMASK, &unheld, nullptr);
         int status = 0;
         while (waitpid(child, &status, 0) < 0)
             if (errno != EINTR) fail("waiting for the run: ", std::strerror(errno));

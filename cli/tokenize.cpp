@@ -30,6 +30,23 @@ TokenFormat format_of(const std::string& to) {
     return to == "megatron" ? TokenFormat::megatron : to == "llmc" ? TokenFormat::llmc : TokenFormat::keel;
 }
 
+// Every file that will be there afterwards; a Megatron corpus is two.
+std::vector<std::filesystem::path> written_files(const TokenizeOptions& o, const std::string& report) {
+    std::vector<std::filesystem::path> files;
+    for (std::filesystem::path out : {o.out, o.tail_out}) {
+        if (out.empty()) continue;
+        if (o.to != TokenFormat::megatron) {
+            files.push_back(out);
+            continue;
+        }
+        if (const auto ending = out.extension(); ending == ".bin" || ending == ".idx") out.replace_extension();
+        files.push_back(out.string() + ".bin"), files.push_back(out.string() + ".idx");
+    }
+    if (!o.tail_text.empty()) files.push_back(o.tail_text);
+    if (!report.empty()) files.emplace_back(report);
+    return files;
+}
+
 TokenizeOptions options_of(const TokenizeFlags& f) {
     TokenizeOptions o;
     o.inputs = expand_inputs(f.text.inputs);
@@ -46,13 +63,18 @@ TokenizeOptions options_of(const TokenizeFlags& f) {
         const std::string ending = o.to == TokenFormat::keel ? ".tok" : out.extension().string();
         o.tail_out = f.valid_out.empty() ? std::filesystem::path(f.out).replace_extension(".valid" + ending)
                                          : std::filesystem::path(f.valid_out);
-        if (o.tail_out == o.out) fail_usage("--out and --valid-out are both ", f.out);
         o.tail_text = f.valid_text;
     }
-    for (const auto& written : {o.out, o.tail_out, o.tail_text})
+    const auto written = written_files(o, f.report);
+    for (std::size_t i = 0; i < written.size(); ++i) {
         for (const auto& read : o.inputs)
-            if (std::error_code none; !written.empty() && std::filesystem::equivalent(written, read, none))
-                fail_usage(written.string(), " is one of the inputs, and would be overwritten; name another file");
+            if (std::error_code none; std::filesystem::equivalent(written[i], read, none))
+                fail_usage(written[i].string(), " is one of the inputs, and would be overwritten; name another file");
+        for (std::size_t j = 0; j < i; ++j)
+            if (std::filesystem::weakly_canonical(written[i]) == std::filesystem::weakly_canonical(written[j]))
+                fail_usage(written[i].string(), " would be written twice; --out, --valid-out, --valid-text and --report"
+                                                " must differ");
+    }
     if (!f.chat.empty()) o.chat = ChatFormat::named(f.chat);
     o.append_eos = f.append_eos;
     o.prepend_bos = f.prepend_bos;

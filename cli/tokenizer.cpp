@@ -20,6 +20,7 @@
 #include "data/tokenizer_model.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
+#include "kernels/base/hex.h"
 
 namespace keel {
 namespace {
@@ -116,9 +117,7 @@ void run_check(const std::string& path) {
     const TokenizerModel& model = tokenizer.model();
     const TokenizerCheck c = check_tokenizer(tokenizer);
     Report r = {{"tokenizer", tokenizer.description()}, {"path", tokenizer.name()}};
-    char hash[20];
-    std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(tokenizer.hash()));
-    r["hash"] = hash;
+    r["hash"] = hex(tokenizer.hash());
     r["vocabulary"] = tokenizer.vocab_size();
     r["tokens"] = c.ids;
     if (c.holes > 0) r["ids_without_token"] = c.holes;

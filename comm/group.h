@@ -48,7 +48,8 @@ std::string rank_list(std::span<const int> ranks);  // "ranks 0,1,2", for messag
 class Group;
 
 // A message under way. Move-only, and dies before its group. Give it to wait() before the memory it was sent from changes
-// or goes; one that dies unwaited (an exception) takes the message back if nobody has received it.
+// or goes; one that dies unwaited (an exception) takes the message back if nobody has received it; over MPI nothing can,
+// and the rank must leave then.
 class Ticket {
 public:
     Ticket() = default;

@@ -51,13 +51,22 @@ void parse_role(const Json& fields, ChatFormat::Role& role, const std::string& w
     }
 }
 
-// Special tokens in the texts of a format that the tokenizer would read as ordinary characters.
+// Special tokens in the texts of a format: one token there, and ordinary characters in what people wrote.
 void require_special(const Tokenizer& tokenizer, const ChatFormat& format, std::string_view text) {
     const auto require = [&](std::string_view token) {
-        if (!tokenizer.id(token))
+        const auto encoded = [&](SpecialText special) {
+            std::vector<std::int32_t> ids;
+            Encoder(tokenizer, special).encode(token, ids);
+            return ids;
+        };
+        const auto one = encoded(SpecialText::parse);
+        if (one.size() != 1)
             fail_usage("the chat format ", format.name, " uses ", token, ", which ", tokenizer.name(),
-                       " does not have as a token; give"
+                       " does not read as one token; give"
                        " the format of this tokenizer's model, or a .json of your own");
+        if (one == encoded(SpecialText::plain))
+            fail_usage("the chat format ", format.name, " uses ", token, ", which ", tokenizer.name(),
+                       " reads as that token in any text, so what people wrote could forge a turn; mark it as special");
     };
     for (const char* token : {"<s>", "</s>"})
         if (text.find(token) != std::string_view::npos) require(token);

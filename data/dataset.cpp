@@ -8,6 +8,7 @@
 #include "data/inputs.h"
 #include "data/pack.h"
 #include "kernels/base/error.h"
+#include "kernels/base/hex.h"
 
 namespace keel {
 namespace {
@@ -45,8 +46,6 @@ StridedSamples::Range bounds(const DatasetSpec& spec, std::int64_t count) {
 std::int64_t sample_count(const TokenFile& file, std::int64_t seq_len) {
     return file.tokens() > 0 ? (file.tokens() - 1) / seq_len : 0;
 }
-
-std::string hex(std::uint64_t hash) { return concat(std::hex, std::setw(16), std::setfill('0'), hash); }
 
 }  // namespace
 
@@ -137,6 +136,10 @@ void Dataset::open_files(const std::string& word, Source& source) {
     const auto paths = one ? std::vector<std::filesystem::path>{word} : expand_inputs({word}, {".tok", ".bin"});
     for (const auto& path : paths) {
         const TokenFile& file = *files_.emplace_back(std::make_unique<TokenFile>(path, spec_.declared));
+        for (const auto& other : std::span(files_).first(files_.size() - 1))
+            if (std::filesystem::equivalent(other->path(), file.path()))
+                fail_usage(file.path().string(), " is named twice (", word,
+                           "), and its samples would be drawn twice; name it once, and give it a weight");
         const TokenFileInfo &a = this->file(0).info(), &b = file.info();
         if (b.vocab_size == 0)
             fail_usage(path.string(), ", a token file of ", name(b.format),
@@ -244,19 +247,6 @@ std::uint64_t Dataset::tokenizer_hash() const {
     for (const auto& file : files_)
         if (file->info().tokenizer_hash != 0) return file->info().tokenizer_hash;
     return 0;
-}
-
-double Dataset::bytes_per_token() const {
-    double all = 0;
-    for (std::int64_t i = 0; i < sources(); ++i) {
-        double bytes = 0, tokens = 0;
-        for (const TokenFile* file : sources_[static_cast<std::size_t>(i)].files.files) {
-            bytes += static_cast<double>(file->info().source_bytes);
-            tokens += static_cast<double>(file->info().tokens);
-        }
-        if (tokens > 0) all += weight(i) * bytes / tokens;
-    }
-    return all;
 }
 
 void Dataset::check_tokenizer(std::uint64_t hash, std::string_view tokenizer_name) const {

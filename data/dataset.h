@@ -75,7 +75,6 @@ public:
 
     std::int64_t vocab_size() const { return file(0).info().vocab_size; }
     std::uint64_t tokenizer_hash() const;  // 0 if no file says
-    double bytes_per_token() const;        // of text, weighted as sampled; 0 if unknown
 
     // Throws, naming both, unless the files were made with this tokenizer, or do not say with which.
     void check_tokenizer(std::uint64_t hash, std::string_view tokenizer_name) const;

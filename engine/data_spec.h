@@ -67,4 +67,19 @@ inline DatasetSpec dataset_spec(const Config& config, const std::optional<Tokeni
     return spec;
 }
 
+// Evaluation reads data.valid, or else the second part of the split; in order, since nothing is gained by shuffling.
+inline std::optional<DatasetSpec> valid_spec(const Config& config,
+                                             const std::optional<Tokenizer>& tokenizer) {
+    if (!config.data.valid.empty()) {
+        DatasetSpec spec = dataset_spec(config, tokenizer, config.data.valid, Part::train, false);
+        spec.split = {1, 0, 0};
+        spec.megatron_order = false;
+        return spec;
+    }
+    if (config.data.split[1] == 0) return std::nullopt;
+    DatasetSpec spec = dataset_spec(config, tokenizer, config.data.train, Part::valid, false);
+    spec.weights.clear();
+    return spec;
+}
+
 }  // namespace keel

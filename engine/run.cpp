@@ -20,6 +20,7 @@
 #include "engine/resume.h"
 #include "engine/state.h"
 #include "kernels/base/file.h"
+#include "kernels/base/hex.h"
 
 namespace keel {
 namespace fs = std::filesystem;
@@ -69,20 +70,6 @@ Config resolved(Config config, std::int64_t ranks) {
     return config;
 }
 
-// Evaluation reads data.valid, or else the second part of the split; in order, since nothing is gained by shuffling.
-std::optional<DatasetSpec> valid_spec(const Config& config, const std::optional<Tokenizer>& tokenizer) {
-    if (!config.data.valid.empty()) {
-        DatasetSpec spec = dataset_spec(config, tokenizer, config.data.valid, Part::train, false);
-        spec.split = {1, 0, 0};
-        spec.megatron_order = false;
-        return spec;
-    }
-    if (config.data.split[1] == 0) return std::nullopt;
-    DatasetSpec spec = dataset_spec(config, tokenizer, config.data.train, Part::valid, false);
-    spec.weights.clear();
-    return spec;
-}
-
 LoaderSpec loader_spec(const Config& config) {
     return {.max_count = config.train.micro_batch, .window = config.model.window,
             .reset_at_document = config.data.reset_at_document, .prefetch = 2};
@@ -96,8 +83,8 @@ void check_data(const Run& run, const Dataset& data) {
                    "; raise it to at least ", data.vocab_size());
 }
 
-// What was saved and is being gone on with; nullopt starts anew.
-std::optional<CheckpointInfo> checkpoint_to_resume(const Run& run) {
+// What was saved and is being gone on with; nullopt starts anew. `damaged` counts what is no good.
+std::optional<CheckpointInfo> checkpoint_to_resume(const Run& run, int& damaged) {
     const std::string& resume = run.config.ckpt.resume;
     if (resume == "none") return std::nullopt;
     if (resume != "auto") {
@@ -106,14 +93,10 @@ std::optional<CheckpointInfo> checkpoint_to_resume(const Run& run) {
                        (run.checkpoint_root() / "step-00001000").string());
         return open_checkpoint(resume);
     }
-    int damaged = 0;
     auto newest = find_newest_checkpoint(run.ranks.world, run.checkpoint_root(), [&](const std::string& text) {
         ++damaged;
         std::fprintf(stderr, "keel: warning: %s\n", text.c_str());
     });
-    // Beginning again at step 0 in their place would in time delete what may still be mended.
-    if (!newest && damaged > 0)
-        fail("no checkpoint in ", run.checkpoint_root().string(), " is good; mend one, or start anew with --ckpt.resume none");
     return newest;
 }
 
@@ -147,12 +130,6 @@ std::string state_now(Run& run) {
     return state_text(run.progress, run.config, run.data.tokenizer_hash(), exact_scales(run.config, *run.model));
 }
 
-std::string hex(std::uint64_t x) {
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(x));
-    return text;
-}
-
 // Of token files: their sizes, and tokens from a thousand places of each. Not proof, but no two corpora have it in common.
 std::string data_hash(const Dataset& data) {
     std::vector<std::int64_t> sizes;
@@ -179,11 +156,10 @@ std::string build_hash() {
 // Before they work together, ranks compare what they are; the one that differs is named.
 World& agreed(World& world, const Config& config, const Dataset& data) {
     if (world.size() == 1) return world;
-    Config same = config;
-    same.run.threads = 0;  // may differ from host to host
-    const std::pair<std::string, std::string> facts[] = {
-        {"version", KEEL_VERSION}, {"build", build_hash()}, {"processor", KEEL_ARCH}, {"device", config.run.device},
-        {"configuration", to_toml(same)}, {"data", data_hash(data)}};
+    std::vector<std::pair<std::string, std::string>> facts = {
+        {"version", KEEL_VERSION}, {"build", build_hash()}, {"processor", KEEL_ARCH}, {"data", data_hash(data)}};
+    for (const std::string& key : setting_names())
+        if (key != "run.threads") facts.emplace_back("--" + key, value_text(config, key));  // threads may differ by host
     expect_agreement(*world.everyone("start"), facts);
     return world;
 }
@@ -226,6 +202,8 @@ Run::Run(Config asked, World* given)
     if (const auto spec = valid_spec(config, tokenizer)) {
         valid_data.emplace(*spec);
         check_data(*this, *valid_data);
+        const std::pair<std::string, std::string> fact{"validation data", data_hash(*valid_data)};
+        if (world.size() > 1) expect_agreement(ranks.world, {&fact, 1});
         valid_loader.emplace(*valid_data, loader_spec(config));
     }
     if (tokenizer) token_bytes = keel::token_bytes(*tokenizer, config.model.vocab);
@@ -233,7 +211,8 @@ Run::Run(Config asked, World* given)
         lock.emplace(config.run.dir);
         prepare_checkpoint_root(checkpoint_root());
     }
-    const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this);
+    int damaged = 0;
+    const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this, damaged);
 
     model = make_model(config, stream, training_use(config, ranks.place), ranks);
     executor = std::make_unique<Executor>(config, stream, ranks, *model);
@@ -241,6 +220,9 @@ Run::Run(Config asked, World* given)
     std::optional<LocalCheckpoints::Found> local;
     if (config.ckpt.resume == "auto") local = saver->find_local(saved ? saved->step : 0, warn);
     else saver->discard_local_after(saved ? saved->step : -1);
+    // Beginning again at step 0 in their place would in time delete what may still be mended.
+    if (!saved && !local && damaged > 0)
+        fail("no checkpoint in ", checkpoint_root().string(), " is good; mend one, or start anew with --ckpt.resume none");
     if (saved) config_json = read_checkpoint_file(saved->path, "config.json").value_or("");
     else if (local && !config.ckpt.init.empty()) config_json = open_model(config.ckpt.init).config_json;
     if (local) {

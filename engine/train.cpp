@@ -37,7 +37,7 @@ public:
     bool count_bytes = false;
 
 private:
-    std::int64_t dp() const { return std::max<std::int64_t>(1, run_.config.parallel.dp); }
+    std::int64_t dp() const { return replicas(run_.config.parallel); }
     std::int64_t begin(std::int64_t i) const { return first_ + (i * dp() + run_.ranks.place.dp) * micro_batch_; }
     std::int64_t size(std::int64_t i) const { return std::min(micro_batch_, end_ - begin(i)); }
 

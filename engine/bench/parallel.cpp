@@ -64,7 +64,7 @@ struct ParallelStep::State {
         model->init(1);
         const RandomBatch data(config);
         const Batch batch = data.batch();
-        const std::int64_t micro_batches = config.train.global_batch / (config.train.micro_batch * std::max<std::int64_t>(1, config.parallel.dp));
+        const std::int64_t count = micro_batches(config, config.train.global_batch);
         const double targets = static_cast<double>(config.train.global_batch * config.data.seq_len);
         for (std::int64_t step = 1;; ++step) {
             {
@@ -76,7 +76,7 @@ struct ParallelStep::State {
             const auto before = of_model(mesh);
             const double hidden_before = model->gradients().hidden_seconds(), exposed_before = model->gradients().exposed_seconds();
             model->zero_grads();
-            executor.train(micro_batches, [&](std::int64_t) -> const Batch& { return batch; }, [](double) {}, {});
+            executor.train(count, [&](std::int64_t) -> const Batch& { return batch; }, [](double) {}, {});
             model->reduce_grads();
             const double norm = model->grad_norm() / targets;
             model->update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,

@@ -252,12 +252,13 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
             slot.final_norm = plan.reserve<T>(owner + "norm", {rows, hidden}, from_forward, Use::temporary);
             slot.final_rstd = plan.reserve<float>(owner + "rstd", {rows}, from_forward, Use::temporary);
         }
-        if (use.training) slot.dh = plan.reserve<T>(owner + "dh", {rows, hidden}, in_backward, Use::temporary);
         if (copies_batch())
             for (auto* copy : {&slot.ids, &slot.labels, &slot.positions, &slot.lo})
                 *copy = plan.reserve<std::int32_t>(owner + "batch", {tokens}, always, Use::temporary);
     }
 
+    for (int i = 0; use.training && i < use.gradients; ++i)
+        dh.push_back(plan.reserve<T>("dh", {rows, hidden}, in_backward, Use::temporary));
     if (shard.sequence && shard.has_embedding()) {
         const auto at = [&](const char* name, int moment) {
             return plan.reserve<T>(name, {tokens, hidden}, {moment, moment}, Use::communication);

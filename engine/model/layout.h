@@ -33,6 +33,7 @@ struct ModelUse {
     bool exact = false;       // gradients are summed as integers
     bool snapshot = false;    // checkpoints are written while training goes on
     int slots = 1;            // micro-batches under way at once
+    int gradients = 1;        // buffers that backwards work in, in turns (engine/parallel/pipeline_run.h)
     std::int64_t bucket = 0;  // gradient elements reduced together; 0 is all
 };
 // 0 chooses: as many tokens as keep the chunk's logits within a few MiB, in multiples of 64.
@@ -75,7 +76,6 @@ template <class T> struct SlotLayout {
     Reserved<T> out;                      // [rows, hidden]: the residual stream after the last block
     Reserved<T> final_norm;               // where the head is
     Reserved<float> final_rstd;
-    Reserved<T> dh;                       // [rows, hidden]: its gradient, all the way back
     Reserved<std::int32_t> ids, labels, positions, lo;  // a copy of the batch, where it must outlive the loader's
 };
 
@@ -96,6 +96,7 @@ template <class T> struct ModelLayout {
     Reserved<T> whole_embed, whole_dembed; // [tokens, hidden]  with sequence parallelism, where the embedding is
     std::vector<BlockLayout<T>> blocks;    // of all chunks, in order
     std::vector<SlotLayout<T>> slots;
+    std::vector<Reserved<T>> dh;           // [rows, hidden]: the gradient of the residual stream, all the way back
     // The head: chunks of logits, losses.
     Reserved<T> whole_norm, whole_dnorm, dfinal, dlogits;
     Reserved<float> logits, max, common, sum, target, loss;

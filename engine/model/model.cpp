@@ -120,7 +120,7 @@ public:
         const Slot& at = slots_[static_cast<std::size_t>(slot)];
         const LayerRange& range = layout_.shard.chunks[static_cast<std::size_t>(chunk)];
         const std::size_t begin = chunk_begin_[static_cast<std::size_t>(chunk)], end = chunk_begin_[static_cast<std::size_t>(chunk) + 1];
-        const View<T> first = input(chunk, slot).rows(0, at.rows);
+        const View<T> first = chunk_input(chunk, slot).rows(0, at.rows);
         if (range.embedding) embed(at, first);
         View<const T> x = first;
         std::optional<View<const T>> delta;
@@ -140,7 +140,7 @@ public:
         else if (out.data() != x.data()) std::memcpy(out.data(), x.data(), static_cast<std::size_t>(x.bytes()));
     }
 
-    double backward(int chunk, int slot, bool last) override {
+    double backward(int chunk, int slot, int buffer, bool last) override {
         const Slot& at = slots_[static_cast<std::size_t>(slot)];
         const LayerRange& range = layout_.shard.chunks[static_cast<std::size_t>(chunk)];
         const Span all = chunk_params_[static_cast<std::size_t>(chunk)];
@@ -149,7 +149,7 @@ public:
         const auto final = [&](Span s) {
             if (last && !layout_.use.exact) ready(s);
         };
-        const View<T> dh = slot_view(slot, &SlotLayout<T>::dh);
+        const View<T> dh = arena_.view(layout_.dh[static_cast<std::size_t>(buffer)]).rows(0, at.rows);
         double loss = 0;
         if (range.head) {
             head_backward(slot, dh, accumulate);
@@ -196,13 +196,10 @@ public:
         return layout_.use.snapshot ? arena_.view(layout_.snapshot) : View<std::byte>(nullptr, {0});
     }
 
-    Ports ports(int chunk, int slot) override {
-        const std::int64_t rows = slots_[static_cast<std::size_t>(slot)].rows;
-        const auto bytes = [&](View<T> v) {
-            return View<std::byte>(reinterpret_cast<std::byte*>(v.data()), {rows * v.dim(1) * static_cast<std::int64_t>(sizeof(T))});
-        };
-        return {bytes(input(chunk, slot)), bytes(arena_.view(layout_.slots[static_cast<std::size_t>(slot)].out)),
-                bytes(arena_.view(layout_.slots[static_cast<std::size_t>(slot)].dh))};
+    View<std::byte> input(int chunk, int slot) override { return bytes(slot, chunk_input(chunk, slot)); }
+    View<std::byte> output(int slot) override { return bytes(slot, arena_.view(layout_.slots[static_cast<std::size_t>(slot)].out)); }
+    View<std::byte> gradient(int slot, int buffer) override {
+        return bytes(slot, arena_.view(layout_.dh[static_cast<std::size_t>(buffer)]));
     }
 
     void logits(const Batch& batch, View<float> out) override {
@@ -327,8 +324,12 @@ private:
         if (layout_.lookup_grad.index < 0) return std::nullopt;
         return arena_.view(layout_.lookup_grad);
     }
+    View<std::byte> bytes(int slot, View<T> v) const {
+        const std::int64_t rows = slots_[static_cast<std::size_t>(slot)].rows;
+        return View<std::byte>(reinterpret_cast<std::byte*>(v.data()), {rows * v.dim(1) * static_cast<std::int64_t>(sizeof(T))});
+    }
     // Where a chunk's first block reads: what a stage before sent, or the embedding. A chunk without blocks passes it on.
-    View<T> input(int chunk, int slot) const {
+    View<T> chunk_input(int chunk, int slot) const {
         const std::size_t begin = chunk_begin_[static_cast<std::size_t>(chunk)];
         if (begin == chunk_begin_[static_cast<std::size_t>(chunk) + 1])
             return arena_.view(layout_.slots[static_cast<std::size_t>(slot)].out);

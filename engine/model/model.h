@@ -48,23 +48,23 @@ public:
     virtual void load(int slot, const Batch& batch) = 0;  // with one stage the batch must stay until its backward
     virtual void forward(int chunk, int slot) = 0;
     // Gradients of the summed loss accumulate. Returns the summed loss, with its z term if there is one, where this chunk has
-    // the head; else 0. `last`: of this step, so that gradients are final and may be reduced.
-    virtual double backward(int chunk, int slot, bool last) = 0;
+    // the head; else 0. It works in one of the buffers of gradients. `last`: of this step, so that gradients are final and may
+    // be reduced.
+    virtual double backward(int chunk, int slot, int buffer, bool last) = 0;
     // After forward of the last chunk: the summed loss without the z term; token_loss() has the parts until the next call.
     virtual double loss(int slot) = 0;
     virtual View<const float> token_loss() const = 0;
 
-    // What passes between stages, as bytes. Forward reads `input` and writes `output`; backward turns what lies in `gradient`,
-    // that of the output, into that of the input.
-    struct Ports {
-        View<std::byte> input, output, gradient;
-    };
-    virtual Ports ports(int chunk, int slot) = 0;
+    // What passes between stages, as bytes. Forward reads `input` and writes `output`; backward turns what lies in its buffer of
+    // `gradient`, that of the output, into that of the input.
+    virtual View<std::byte> input(int chunk, int slot) = 0;
+    virtual View<std::byte> output(int slot) = 0;
+    virtual View<std::byte> gradient(int slot, int buffer) = 0;
 
     // All of the model on one rank, all at once.
     double train_micro_batch(const Batch& batch) {
         load(0, batch), forward(0, 0);
-        return backward(0, 0, false);
+        return backward(0, 0, 0, false);
     }
     double evaluate(const Batch& batch) {
         load(0, batch), forward(0, 0);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "engine/model/model.h"
+#include "engine/parallel/pipeline_run.h"
+#include "engine/schedule.h"
 
 namespace keel {
 
@@ -17,15 +19,19 @@ MemoryPlan plan_model(const Config& config, const ModelUse& use, const RankPlace
 
 ModelUse training_use(const Config& config, const RankPlace& place) {
     const std::int64_t rows = compute_batch(config), tokens = rows * config.data.seq_len / config.parallel.cp;
-    const std::int64_t replicas = std::max<std::int64_t>(1, config.parallel.dp);
-    const PipelineShape shape = pipeline_shape(config.parallel, config.train.global_batch / (rows * replicas));
-    const PipelineTable table = pipeline_table(schedule_of(config.parallel), shape, static_cast<int>(place.pp));
+    int slots = 1, gradients = 1;  // the most over all sizes of step
+    for (const std::int64_t batch : BatchRamp(config.train).levels()) {
+        const PipelineShape shape = pipeline_shape(config.parallel, micro_batches(config, batch));
+        const PipelineSchedule schedule = schedule_of(config.parallel);
+        slots = std::max(slots, peak_in_flight(pipeline_table(schedule, shape, static_cast<int>(place.pp))));
+        gradients = std::max(gradients, gradient_buffers(schedule, shape));
+    }
     const std::int64_t vocab = vocab_range(config.model.vocab, config.parallel.vocab_multiple, config.parallel.tp, 0).size();
     return {.tokens = tokens, .positions = config.data.seq_len, .head_chunk = head_chunk(config.memory.head_chunk, tokens, vocab),
             .recompute = recompute_policy(config.memory.recompute), .training = true, .exact = config.numerics.grad_sum == "exact",
             .snapshot = config.ckpt.async,
-            .slots = peak_in_flight(table),
-            .bucket = config.parallel.bucket > 0 ? config.parallel.bucket : default_bucket_size(replicas * config.parallel.cp)};
+            .slots = slots, .gradients = gradients,
+            .bucket = config.parallel.bucket > 0 ? config.parallel.bucket : default_bucket_size(replicas(config.parallel) * config.parallel.cp)};
 }
 
 }  // namespace keel

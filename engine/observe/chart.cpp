@@ -2,25 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "engine/observe/log_line.h"
+#include "engine/observe/print.h"
 
 namespace keel {
 namespace {
 
 constexpr double width = 640, height = 240, left = 72, right = 12, top = 12, bottom = 42;
 constexpr std::size_t most_points = 400;
-
-std::string print(const char* format, auto... values) {
-    char text[256];
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-security"
-    std::snprintf(text, sizeof text, format, values...);
-#pragma GCC diagnostic pop
-    return text;
-}
 
 // Labels of one axis share a unit: 1.5M beside 0.5M, and 12.5k beside 2.5k.
 std::string tick_text(double value, const Axis& axis) {

@@ -11,7 +11,7 @@
 namespace keel {
 
 struct Span {
-    const char* name;          // a literal: "forward", "backward", "send", "reduce", "gather"
+    const char* name;          // a literal: "forward", "backward", "receive", "reduce", "gather", "wait"
     int index, chunk;          // micro-batch and chunk, or bucket; -1 where there is none
     Clock::time_point begin, end;
 };

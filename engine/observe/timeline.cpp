@@ -1,8 +1,9 @@
 #include "engine/observe/timeline.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
+
+#include "engine/observe/print.h"
 
 namespace keel {
 namespace {
@@ -30,37 +31,27 @@ std::string timeline_svg(std::span<const TimelineLane> lanes) {
     if (begin >= end) begin = end = {};
     const double seconds = std::max(1e-9, std::chrono::duration<double>(end - begin).count());
     const double height = top + static_cast<double>(lanes.size()) * (lane_height + gap) + 30;
-    char line[512];
     std::string out;
-    std::snprintf(line, sizeof line,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n",
+    out += print("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n",
                   width + 20, height);
-    out += line;
     out += "<style>text{fill:#222}.f{fill:#4c78a8}.b{fill:#59a14f}.c{fill:#e15759}.w{fill:#bab0ac;opacity:.5}.t{fill:#fff}"
            ".lane{fill:#8883;}@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>\n";
-    std::snprintf(line, sizeof line,
-                  "<text x=\"%.0f\" y=\"20\">one step, %.1f ms: forward (blue), backward (green), reduce and gather (red), waiting (grey)</text>\n",
+    out += print("<text x=\"%.0f\" y=\"20\">one step, %.1f ms: forward (blue), backward (green), reduce and gather (red), waiting (grey)</text>\n",
                   left, 1e3 * seconds);
-    out += line;
     double y = top;
     for (const TimelineLane& lane : lanes) {
-        std::snprintf(line, sizeof line,
-                      "<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text><rect class=\"lane\" x=\"%.0f\" y=\"%.1f\" width=\"%.0f\" height=\"%.0f\"/>\n",
+        out += print("<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text><rect class=\"lane\" x=\"%.0f\" y=\"%.1f\" width=\"%.0f\" height=\"%.0f\"/>\n",
                       left - 8, y + 17, lane.name.c_str(), left, y, width - left, lane_height);
-        out += line;
         for (const Span& s : lane.spans->all()) {
             const double x = left + (width - left) * std::chrono::duration<double>(s.begin - begin).count() / seconds,
                          w = (width - left) * std::chrono::duration<double>(s.end - s.begin).count() / seconds;
             const Look l = look(s);
-            std::snprintf(line, sizeof line,
-                          "<rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.0f\"%s><title>%s %d.%d, %.3f ms</title></rect>\n",
+            out += print("<rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.0f\"%s><title>%s %d.%d, %.3f ms</title></rect>\n",
                           l.css, x, y, std::max(w, 0.3), lane_height, s.chunk > 0 ? " opacity=\".7\"" : "", s.name, s.index, s.chunk,
                           1e3 * std::chrono::duration<double>(s.end - s.begin).count());
-            out += line;
             if (w < 22 || !*l.label) continue;
-            std::snprintf(line, sizeof line, "<text class=\"t\" x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%s%d</text>\n", x + w / 2, y + 17,
+            out += print("<text class=\"t\" x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%s%d</text>\n", x + w / 2, y + 17,
                           l.label, s.index);
-            out += line;
         }
         y += lane_height + gap;
     }

@@ -5,11 +5,9 @@
 // from the beginning of the row, so packed documents, windows and borders that fall between ranks need nothing more.
 //
 // gather  keys and values of all ranks are gathered, put into natural order, and every range attends to the keys up to
-// its
-//         end; backward gathers them again instead of keeping them, and sums dk and dv back to their ranks.
+//         its end; backward gathers them again instead of keeping them, and sums dk and dv back to their ranks.
 // ring    keys and values travel from rank to rank, n - 1 times; a slice lies with a rank while the next one comes.
-// Each range
-//         of queries attends to each range of keys that it can see, and the parts are put together
+//         Each range of queries attends to each range of keys that it can see, and the parts are put together
 //         (kernels/attention_merge.h). In backward gradients travel behind their keys: the rank after the owner begins
 //         the sum, each one after it adds its part, the owner adds its own last. A fixed order, so the same bits on
 //         every run; sums travel as float.

@@ -5,13 +5,12 @@
 #include "engine/schedule.h"
 
 namespace keel {
+
 Executor::Executor(const Config& config, Stream& stream, const Ranks& ranks, Model& model)
     : config_(config), stream_(stream), ranks_(ranks), model_(model) {
-    const std::int64_t unit = compute_batch(config) * std::max<std::int64_t>(1, config.parallel.dp);
-    for (const std::int64_t samples : BatchRamp(config.train).levels()) (void)schedule(samples / unit);
-    int slots = 1;
-    for (const auto& [m, s] : schedules_) slots = std::max(slots, s.slots.slots);
-    outputs_.resize(static_cast<std::size_t>(slots)), gradients_.resize(static_cast<std::size_t>(slots));
+    for (const std::int64_t samples : BatchRamp(config.train).levels()) (void)schedule(micro_batches(config, samples));
+    const ModelUse use = training_use(config, ranks.place);  // what the model's memory was planned for
+    outputs_.resize(static_cast<std::size_t>(use.slots)), gradients_.resize(static_cast<std::size_t>(use.gradients));
 }
 
 const Executor::Schedule& Executor::schedule(std::int64_t micro_batches) {
@@ -29,26 +28,26 @@ void Executor::forward(const PipelineShape& shape, int micro_batch, int chunk, i
     ranks_.pp.wait(stream_, sent);
     if (const auto from = previous_stage(shape, here)) {
         const Spans::Scope span(spans_, "receive", micro_batch, chunk);
-        ranks_.pp.receive(stream_, model_.ports(chunk, slot).input, from->rank, message_channel(PipelineAction::forward, chunk));
+        ranks_.pp.receive(stream_, model_.input(chunk, slot), from->rank, message_channel(PipelineAction::forward, chunk));
     }
     const Spans::Scope span(spans_, "forward", micro_batch, chunk);
     model_.forward(chunk, slot);
     if (const auto to = next_stage(shape, here))
-        sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).output, to->rank, message_channel(PipelineAction::forward, to->chunk));
+        sent = ranks_.pp.send(stream_, model_.output(slot), to->rank, message_channel(PipelineAction::forward, to->chunk));
 }
 
-double Executor::backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, bool last) {
+double Executor::backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, int buffer, bool last) {
     const StagePlace here{ranks_.pp.rank(), chunk};
-    Ticket& sent = gradients_[static_cast<std::size_t>(slot)];
+    Ticket& sent = gradients_[static_cast<std::size_t>(buffer)];
     ranks_.pp.wait(stream_, sent);
     if (const auto from = next_stage(shape, here)) {
         const Spans::Scope span(spans_, "receive", micro_batch, chunk);
-        ranks_.pp.receive(stream_, model_.ports(chunk, slot).gradient, from->rank, message_channel(PipelineAction::backward, chunk));
+        ranks_.pp.receive(stream_, model_.gradient(slot, buffer), from->rank, message_channel(PipelineAction::backward, chunk));
     }
     const Spans::Scope span(spans_, "backward", micro_batch, chunk);
-    const double loss = model_.backward(chunk, slot, last);
+    const double loss = model_.backward(chunk, slot, buffer, last);
     if (const auto to = previous_stage(shape, here))
-        sent = ranks_.pp.send(stream_, model_.ports(chunk, slot).gradient, to->rank, message_channel(PipelineAction::backward, to->chunk));
+        sent = ranks_.pp.send(stream_, model_.gradient(slot, buffer), to->rank, message_channel(PipelineAction::backward, to->chunk));
     return loss;
 }
 
@@ -59,6 +58,7 @@ void Executor::settle() {
 
 bool Executor::train(std::int64_t micro_batches, const Source& source, const Each& each, const Stop& stop) {
     const Schedule& s = schedule(micro_batches);
+    int buffer = 0;
     for (const PipelineAction& action : s.table) {
         const int slot = s.slots.of(action);
         if (action.kind == PipelineAction::forward) {
@@ -66,7 +66,9 @@ bool Executor::train(std::int64_t micro_batches, const Source& source, const Eac
             model_.load(slot, source(action.micro_batch));
             forward(s.shape, action.micro_batch, action.chunk, slot);
         } else {
-            const double loss = backward(s.shape, action.micro_batch, action.chunk, slot, action.micro_batch == s.shape.micro_batches - 1);
+            const double loss = backward(s.shape, action.micro_batch, action.chunk, slot, buffer,
+                                         action.micro_batch == s.shape.micro_batches - 1);
+            buffer = (buffer + 1) % static_cast<int>(gradients_.size());
             if (action.chunk == s.shape.chunks - 1) each(loss);
         }
     }

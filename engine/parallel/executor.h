@@ -1,8 +1,9 @@
 // engine/parallel/executor.h: runs a step's schedule: which micro-batch goes forward or backward through which chunk, and what
 // passes between stages.
 //
-// The table is made by a pure function (pipeline.h) and executed here as it is. A send returns at once; what was sent lies in
-// a slot of its own until the next stage has it, so a rank only ever waits for something that a peer will do without it.
+// The table is made by a pure function (pipeline.h) and executed here as it is. A send returns at once. What forward sent lies in
+// its slot until the next stage has it, and that is long before the slot is used again; what backward sent lies in one of a few
+// buffers, as many as the schedule needs not to wait for one (gradient_buffers, pipeline_run.h, where it is played).
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ private:
     };
     const Schedule& schedule(std::int64_t micro_batches);
     void forward(const PipelineShape& shape, int micro_batch, int chunk, int slot);
-    double backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, bool last);
+    double backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, int buffer, bool last);
     void settle();  // everything sent was received
 
     const Config& config_;
@@ -52,7 +53,7 @@ private:
     Ranks ranks_;
     Model& model_;
     std::map<std::int64_t, Schedule> schedules_;  // by micro-batches
-    std::vector<Ticket> outputs_, gradients_;     // per slot
+    std::vector<Ticket> outputs_, gradients_;     // per slot; per buffer of gradients
     Spans* spans_ = nullptr;
 };
 

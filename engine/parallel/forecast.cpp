@@ -1,17 +1,17 @@
 #include "engine/parallel/forecast.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
 #include "engine/model/model.h"
+#include "engine/observe/print.h"
 #include "engine/parallel/layout.h"
 
 namespace keel {
 namespace {
 
 std::int64_t micro_batches(const Config& c) {
-    return c.train.global_batch / std::max<std::int64_t>(1, c.parallel.dp) / compute_batch(c);
+    return micro_batches(c, c.train.global_batch);
 }
 
 // "0-1 4-5", the blocks of a stage.
@@ -51,7 +51,7 @@ ClusterLayout cluster_layout(const Config& c) {
     ClusterLayout l;
     l.tp = p.tp;
     l.cp = p.cp;
-    l.dp = std::max<std::int64_t>(1, p.dp);
+    l.dp = replicas(p);
     l.pp = p.pp;
     l.sequence = p.sequence;
     l.schedule = schedule_of(p);
@@ -91,17 +91,8 @@ StepForecast cluster_forecast(const Config& c, const Cluster& cluster) {
 }
 
 std::string stage_memory(const Config& c, double memory_gb) {
-    const auto row = [](const char* format, auto... values) {
-        char text[256];
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-security"
-        std::snprintf(text, sizeof text, format, values...);
-#pragma GCC diagnostic pop
-        return std::string(text);
-    };
     std::string out = "memory of one rank, by pipeline stage, at its peak\n";
-    out += row("  %5s %10s %10s %10s %10s %10s %10s %8s  %s\n", "stage", "peak", "parameters", "gradients", "optimizer",
+    out += print("  %5s %10s %10s %10s %10s %10s %10s %8s  %s\n", "stage", "peak", "parameters", "gradients", "optimizer",
                "saved", "other", "in flight", "layers");
     std::int64_t most = 0, largest = 0;
     for (const std::int64_t s : stages_to_show(c)) {
@@ -112,7 +103,7 @@ std::string stage_memory(const Config& c, double memory_gb) {
         const std::int64_t parameters = live(Use::parameter), gradients = live(Use::gradient),
                            optimizer = live(Use::optimizer), saved = live(Use::saved),
                            other = plan.peak_bytes() - parameters - gradients - optimizer - saved;
-        out += row("  %5lld %10s %10s %10s %10s %10s %10s %8d  ", static_cast<long long>(s),
+        out += print("  %5lld %10s %10s %10s %10s %10s %10s %8d  ", static_cast<long long>(s),
                    human_bytes(plan.peak_bytes()).c_str(), human_bytes(parameters).c_str(),
                    human_bytes(gradients).c_str(), human_bytes(optimizer).c_str(), human_bytes(saved).c_str(),
                    human_bytes(other).c_str(), use.slots) +
@@ -123,7 +114,7 @@ std::string stage_memory(const Config& c, double memory_gb) {
     const std::string table = concat("\nstage ", largest, ", ", plan_model(c, training_use(c, place), place).table());
     if (memory_gb <= 0) return out + table;
     const double share = static_cast<double>(most) / (memory_gb * 1e9);
-    out += row("  the largest takes %.1f %% of a device's %.4g GB%s\n", 100 * share, memory_gb,
+    out += print("  the largest takes %.1f %% of a device's %.4g GB%s\n", 100 * share, memory_gb,
                share > 1 ? ": it does not fit; raise --parallel.tp or --parallel.pp, lower --train.micro_batch, or "
                            "choose a stronger --memory.recompute"
                          : "");

@@ -10,8 +10,6 @@
 namespace keel {
 namespace {
 
-std::int64_t replicas(const ParallelSection& p) { return std::max<std::int64_t>(1, p.dp); }
-
 void check_sizes(const ParallelSection& p) {
     const struct {
         const char* flag;
@@ -68,10 +66,12 @@ void check_batch(const Config& c) {
     const std::int64_t first = c.train.batch_ramp.empty() ? c.train.global_batch : c.train.batch_ramp[0];
     const std::int64_t by = c.train.batch_ramp.empty() || first == c.train.global_batch ? 1 : c.train.batch_ramp[1];
     for (std::int64_t batch = first; batch <= c.train.global_batch; batch += by)
-        check_pipeline(schedule_of(c.parallel), pipeline_shape(c.parallel, batch / dp / compute_batch(c)));
+        check_pipeline(schedule_of(c.parallel), pipeline_shape(c.parallel, micro_batches(c, batch)));
 }
 
 }  // namespace
+
+std::int64_t replicas(const ParallelSection& p) { return std::max<std::int64_t>(1, p.dp); }
 
 std::int64_t ranks_asked(const ParallelSection& p) {
     std::int64_t n = p.tp;
@@ -91,6 +91,8 @@ MeshShape resolve_mesh(ParallelSection& p, std::int64_t world) {
 }
 
 std::int64_t compute_batch(const Config& c) { return c.numerics.grad_sum == "exact" ? 1 : c.train.micro_batch; }
+
+std::int64_t micro_batches(const Config& c, std::int64_t samples) { return samples / (compute_batch(c) * replicas(c.parallel)); }
 
 PipelineSchedule schedule_of(const ParallelSection& p) {
     return pipeline_schedule(p.schedule, static_cast<int>(p.pp), static_cast<int>(p.chunks));

@@ -25,6 +25,11 @@ MeshShape resolve_mesh(ParallelSection& parallel, std::int64_t world);
 // Samples in one forward and backward: train.micro_batch, or one where gradients are summed exactly, sequence by sequence.
 std::int64_t compute_batch(const Config& config);
 
+// Replicas of the model: dp, where 0 counts as 1.
+std::int64_t replicas(const ParallelSection& parallel);
+// Of one step of `samples`, in each replica.
+std::int64_t micro_batches(const Config& config, std::int64_t samples);
+
 PipelineSchedule schedule_of(const ParallelSection& parallel);
 PipelineShape pipeline_shape(const ParallelSection& parallel, std::int64_t micro_batches);
 

@@ -196,6 +196,11 @@ std::string rank_map(const MeshShape& shape, std::span<const std::string> hosts)
     return text;
 }
 
+std::span<const std::string_view> Mesh::training() {
+    static constexpr std::string_view names[] = {"world", "dp_cp", "beside", "cp", "tp", "pp", "embd"};
+    return names;
+}
+
 std::span<const std::string_view> Mesh::dense() {
     static constexpr std::string_view names[] = {"world", "dp_cp", "beside", "dp",    "cp",    "mp",
                                                  "tp",    "pp",    "embd",   "pos_embd", "tp_dp_cp", "tp_dp", "tp_cp"};

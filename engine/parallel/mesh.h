@@ -62,8 +62,9 @@ class Mesh {
 public:
     // Collective over the world. `with` names the groups to make; "world" and "beside" (dp_cp once more, for the thread
     // that communicates while others compute) are names too.
-    static std::span<const std::string_view> dense();  // all but the experts' groups
-    Mesh(World& world, const MeshShape& shape, bool tied, std::span<const std::string_view> with = dense());
+    static std::span<const std::string_view> training();  // what a run uses; over MPI each group takes memory
+    static std::span<const std::string_view> dense();     // all but the experts' groups
+    Mesh(World& world, const MeshShape& shape, bool tied, std::span<const std::string_view> with = training());
 
     const MeshShape& shape() const { return shape_; }
     const Coordinates& at() const { return at_; }

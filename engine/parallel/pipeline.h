@@ -53,7 +53,7 @@ void check_pipeline(PipelineSchedule schedule, const PipelineShape& shape);
 
 // What `rank` of 0..stages-1 does in a step. Every (micro-batch, chunk) is forwarded once and sent back once.
 PipelineTable pipeline_table(PipelineSchedule schedule, const PipelineShape& shape, int rank);
-// Evaluation: forwards only, in the order of the same schedule.
+// Forwards only, in the order in which the first stage runs them.
 PipelineTable forward_table(PipelineSchedule schedule, const PipelineShape& shape);
 
 // "F3.1 B0.0": micro-batch, then chunk if there is more than one. For messages, tests and pictures.

@@ -37,10 +37,15 @@ struct PipelineRun {
     double bubble_fraction() const;
 };
 
-// Fails, naming the rank and the action it waits for, if the tables block.
+// In how many buffers a rank's backwards work, each in the next one: the gradient comes in there, and is sent from
+// there, so it is free again once the stage before has it. The fewest that neither block the schedule nor make it
+// longer.
+int gradient_buffers(PipelineSchedule schedule, const PipelineShape& shape);
+
+// With these buffers. Fails, naming the rank and the action it waits for, if the tables block.
 PipelineRun run_pipeline(PipelineSchedule schedule, const PipelineShape& shape, const PipelineCosts& costs);
-// The same for any tables, for tests: [stages] of them.
+// The same for any tables, [stages] of them, and any number of buffers; 0 is one for every backward.
 PipelineRun run_tables(const std::vector<PipelineTable>& tables, const PipelineShape& shape,
-                       const PipelineCosts& costs);
+                       const PipelineCosts& costs, int buffers = 0);
 
 }  // namespace keel

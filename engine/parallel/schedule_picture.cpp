@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "engine/observe/chart.h"
+#include "engine/observe/print.h"
 #include "kernels/base/error.h"
 
 namespace keel {
@@ -106,16 +107,6 @@ std::string colour(PipelineAction::Kind kind, int chunk, int chunks) {
     const double t = chunks > 1 ? static_cast<double>(chunk) / (chunks - 1) : 0;
     return kind == PipelineAction::forward ? mix({37, 99, 180}, {120, 178, 232}, t)
                                            : mix({184, 84, 24}, {240, 166, 96}, t);
-}
-
-std::string print(const char* format, auto... values) {
-    char text[256];
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-security"
-    std::snprintf(text, sizeof text, format, values...);
-#pragma GCC diagnostic pop
-    return text;
 }
 
 std::string legend(const PipelineRun& run, double y) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "engine/observe/print.h"
 #include "kernels/base/error.h"
 
 namespace keel {
@@ -154,15 +154,7 @@ StepForecast simulate_step(const ModelWork& work, const ClusterLayout& l, const 
 
 std::string forecast_text(const StepForecast& f, const ClusterLayout& l, const Cluster& c) {
     std::string out;
-    const auto line = [&](const char* format, auto... values) {
-        char text[256];
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-security"
-        std::snprintf(text, sizeof text, format, values...);
-#pragma GCC diagnostic pop
-        out += text;
-    };
+    const auto line = [&](const char* format, auto... values) { out += print(format, values...); };
     const auto whole = [](std::int64_t n) { return static_cast<long long>(n); };
     line(
         "cluster      %lld x %s (%.4g TFLOP/s, %.4g GB at %.4g GB/s), %lld per node, NVLink %.4g GB/s, between nodes "

@@ -115,7 +115,7 @@ std::int64_t Stream::shared_bytes() const { return crew_ ? crew_->shared_bytes :
 std::byte* Stream::shared_workspace() const { return workspace(threads()); }
 
 void Stream::run(std::int64_t tiles, Call call, void* body) {
-    if (!crew_) fail("this op has no body for --device ", name(device_), "; its CPU body cannot run there");
+    if (!crew_) fail("this op has no body for ", name(device_), "; its CPU body cannot run there");
     Crew& crew = *crew_;
     if (tiles <= 0) return;
     crew.tiles = tiles;

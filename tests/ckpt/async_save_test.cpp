@@ -16,14 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const CutLayout four{"tp2 zero2", 1, 2, 2};
-
-OwnedTensors model(std::uint64_t seed = 1) {
-    OwnedTensors t;
-    t.add("embed", Dtype::bf16, {50, 16}, seed);
-    for (const char* kind : {"embed.m", "embed.v", "embed.master"}) t.add(kind, Dtype::f32, {50, 16}, seed);
-    return t;
-}
+OwnedTensors model(std::uint64_t seed = 1) { return one_matrix(seed, {"embed.m", "embed.v", "embed.master"}); }
 
 AsyncSave::Write to(const fs::path& root, std::int64_t step) {
     return [=](Group& writers, std::span<const TensorPiece> snapshot) {

@@ -169,7 +169,7 @@ TEST(Checkpoint, LaterOnesAreSetAsideWhole) {
     EXPECT_EQ(set_aside_checkpoints(root.path(), 10), root / "set-aside-1");
     EXPECT_EQ(find_newest_checkpoint(root.path(), {})->step, 10);
     for (const std::int64_t step : {20, 30})
-        EXPECT_EQ(verify_checkpoint(root / "set-aside-1" / concat("step-000000", step)).step, step);
+        EXPECT_EQ(verify_checkpoint(root / concat("set-aside-1/step-000000", step)).step, step);
     EXPECT_EQ(set_aside_checkpoints(root.path(), -1), root / "set-aside-2");
     EXPECT_FALSE(find_newest_checkpoint(root.path(), {}));
 }

@@ -90,7 +90,7 @@ TEST(AtomicFile, RemovesWhatKilledProcessesLeftOfTheSameFileAndNothingElse) {
     if (gone == 0) ::_exit(0);
     ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
     write_bytes(folder / concat(".f.tmp-", gone, "-0"), "left");
-    fs::create_directories(folder / concat(".f.tmp-", gone, "-7") / "deep");
+    fs::create_directories(folder / concat(".f.tmp-", gone, "-7/deep"));
     // Killed under the number that is ours now, as the first process of a container is.
     write_bytes(folder / concat(".f.tmp-", ::getpid(), "-123456789"), "left");
     const std::vector<std::string> others{concat(".g.tmp-", gone, "-0"), concat(".f.tmp-", ::getppid(), "-0"), ".f.tmp-",

@@ -76,4 +76,14 @@ private:
     std::vector<TensorPiece> pieces_;
 };
 
+inline const CutLayout four{"tp2 zero2", 1, 2, 2};
+
+// One matrix as a run would save it, and what the optimizer keeps of it.
+inline OwnedTensors one_matrix(std::uint64_t seed, std::initializer_list<const char*> optimizer = {"embed.m"}) {
+    OwnedTensors t;
+    t.add("embed", Dtype::bf16, {50, 16}, seed);
+    for (const char* kind : optimizer) t.add(kind, Dtype::f32, {50, 16}, seed);
+    return t;
+}
+
 }  // namespace keel::test

@@ -342,9 +342,9 @@ TEST(ModelFolder, SavingCopiesTokenizerFilesByteForByte) {
                                                          {"tokenizer_config.json", "{ }"},
                                                          {"special_tokens_map.json", std::string("a\0b", 3)},
                                                          {"generation_config.json", "{\"top_k\": 5}"}};
-    for (const auto& [name, text] : files) write_bytes(folder / "tok" / name, text);
+    for (const auto& [name, text] : files) write_bytes(folder / concat("tok/", name), text);
     save_model_folder(folder / "a", shape, params.all(), {.tokenizer_from = folder / "tok"});
-    for (const auto& [name, text] : files) EXPECT_EQ(read_file(folder / "a" / name), text) << name;
+    for (const auto& [name, text] : files) EXPECT_EQ(read_file(folder / concat("a/", name)), text) << name;
 
     // A lone tokenizer.json is enough; the files other tools look for are made.
     save_model_folder(folder / "b", shape, params.all(), {.tokenizer_from = folder / "tok/tokenizer.json"});

@@ -14,14 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const CutLayout four{"tp2 zero2", 1, 2, 2};
-
-OwnedTensors model(std::uint64_t seed = 1) {
-    OwnedTensors t;
-    t.add("embed", Dtype::bf16, {50, 16}, seed);
-    t.add("embed.m", Dtype::f32, {50, 16}, seed);
-    return t;
-}
+OwnedTensors model(std::uint64_t seed = 1) { return one_matrix(seed); }
 
 // Runs `body` on every rank, where it must throw Error, the same text everywhere.
 template <class Body>

@@ -1,9 +1,7 @@
-// tests/ckpt/support.h: a folder that disappears, bytes from hex, and a look at what an error says.
+// tests/ckpt/support.h: bytes from hex, and a look at what an error says.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
@@ -18,27 +16,9 @@
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
 #include "kernels/base/random.h"
+#include "tests/temp_folder.h"
 
 namespace keel::test {
-
-class TempFolder {
-public:
-    TempFolder() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "keel-ckpt-XXXXXX").string();
-        if (!::mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-        path_ = pattern;
-    }
-    ~TempFolder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    TempFolder(const TempFolder&) = delete;
-    const std::filesystem::path& path() const { return path_; }
-    std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
-private:
-    std::filesystem::path path_;
-};
 
 inline std::string from_hex(std::string_view text) {
     std::string bytes, digits;

@@ -10,6 +10,9 @@
 #include <sstream>
 #include <string>
 
+#include "tests/temp_folder.h"
+
+namespace keel::test {
 namespace {
 
 struct Outcome {
@@ -24,14 +27,11 @@ std::string read_all(const std::filesystem::path& path) {
 
 // Runs `keel ARGUMENTS` in a shell; `redirect` may send stdout elsewhere.
 Outcome keel(const std::string& arguments, const std::string& redirect = "") {
-    const std::filesystem::path base = std::filesystem::path(testing::TempDir()) / ("keel_cli_" + std::to_string(getpid()));
-    const std::string out = base.string() + ".out", err = base.string() + ".err";
+    const TempFolder said;
+    const std::string out = said / "out", err = said / "err";
     const std::string command = "\"" KEEL_BINARY "\" " + arguments + (redirect.empty() ? " >\"" + out + "\"" : redirect) + " 2>\"" + err + "\"";
     const int status = std::system(command.c_str());
-    Outcome result{WIFEXITED(status) ? WEXITSTATUS(status) : 128, redirect.empty() ? read_all(out) : "", read_all(err)};
-    std::filesystem::remove(out);
-    std::filesystem::remove(err);
-    return result;
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, redirect.empty() ? read_all(out) : "", read_all(err)};
 }
 
 void expect_usage_error(const std::string& arguments, const std::string& message) {
@@ -75,7 +75,8 @@ TEST(Cli, AnEmptyNameIsAMistakeWhereOneMustBeGiven) {
 }
 
 TEST(Cli, AFileInThePlaceOfAModelIsToldWithTheFolderItLiesIn) {
-    const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / ("keel_model_" + std::to_string(getpid()));
+    const TempFolder home;
+    const std::filesystem::path& dir = home.path();
     std::filesystem::create_directories(dir / "model");
     std::ofstream(dir / "model" / "config.json") << "{}";
     std::ofstream(dir / "model" / "model.safetensors") << "x";
@@ -87,12 +88,11 @@ TEST(Cli, AFileInThePlaceOfAModelIsToldWithTheFolderItLiesIn) {
     EXPECT_EQ(got.code, 1);
     EXPECT_EQ(got.err, "keel: error: " + text + " is a file; give the folder of a run, a checkpoint or a model\n");
     expect_usage_error("eval x --data y --seq-len -1", "--seq-len is -1; give a positive number, or 0 for the model's own");
-    std::filesystem::remove_all(dir);
 }
 
 TEST(Cli, MistakesInAConfigurationFileAreToldWithTheirPlace) {
-    const std::string path = (std::filesystem::path(testing::TempDir()) / "with space.toml").string();
-    std::ofstream(path) << "[model]\npreset = \"tiny\"\nlayer = 3\n";
+    const TempFolder folder;
+    const std::string path = folder.write("with space.toml", "[model]\npreset = \"tiny\"\nlayer = 3\n");
     expect_usage_error("estimate --config \"" + path + "\"", path + ":3:1: unknown setting model.layer; did you mean model.layers?");
     expect_usage_error("estimate --config ''", "--config: the name of the file is empty; name one, or leave --config out; see `keel estimate --help`");
     const Outcome missing = keel("estimate --config /nowhere.toml");
@@ -161,11 +161,11 @@ TEST(Cli, EstimateDrawsThePipelineScheduleAndForecastsACluster) {
     EXPECT_TRUE(got.out.starts_with("rank 0 |F0|F1")) << got.out;
     EXPECT_NE(got.out.find("1f1b, 2 stages, 2 micro-batches: "), std::string::npos);
 
-    const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / ("keel_schedule_" + std::to_string(getpid()) + ".svg");
-    got = keel(model + "--parallel.pp 2 --train.global_batch 8 --train.micro_batch 1 --schedule " + file.string());
+    const TempFolder folder;
+    const std::string file = folder / "schedule.svg";
+    got = keel(model + "--parallel.pp 2 --train.global_batch 8 --train.micro_batch 1 --schedule '" + file + "'");
     EXPECT_EQ(got.code, 0) << got.err;
     EXPECT_TRUE(std::filesystem::exists(file));
-    std::filesystem::remove(file);
     expect_usage_error(model + "--schedule picture.png", "--schedule picture.png: give text, or the name of a file that ends in .svg");
 
     got = keel(model + "--parallel.tp 2 --parallel.pp 2 --cluster gpus=16,device=h200");  // the batch is chosen
@@ -189,8 +189,8 @@ TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
 
 // A closed descriptor's number goes to the next file that is opened. What is printed must not land in it.
 TEST(Cli, AClosedOutputIsAnErrorAndNothingIsPrintedIntoTheFilesThatAreWritten) {
-    const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / ("keel_closed_" + std::to_string(getpid()));
-    std::filesystem::create_directories(dir);
+    const TempFolder folder;
+    const std::filesystem::path& dir = folder.path();
     std::ofstream(dir / "a.txt") << "one two two three three three\n";
     const std::string path = "'" + dir.string() + "'";
     ASSERT_EQ(keel("tokenizer train --vocab 260 --out " + path + "/tok " + path + "/a.txt").code, 0);
@@ -205,12 +205,11 @@ TEST(Cli, AClosedOutputIsAnErrorAndNothingIsPrintedIntoTheFilesThatAreWritten) {
     int lines = 0;
     for (std::string line; std::getline(log, line); ++lines) EXPECT_TRUE(line.starts_with("{\"event\":")) << line;
     EXPECT_GE(lines, 4);
-    std::filesystem::remove_all(dir);
 }
 
 TEST(Cli, ATokenizerCannotTakeThePlaceOfAFile) {
-    const std::string path = (std::filesystem::path(testing::TempDir()) / "a file.txt").string();
-    std::ofstream(path) << "text text text";
+    const TempFolder folder;
+    const std::string path = folder.write("a file.txt", "text text text");
     const Outcome got = keel("tokenizer train --vocab 260 --out '" + path + "' '" + path + "'");
     EXPECT_EQ(got.code, 1);
     EXPECT_EQ(got.err, "keel: error: cannot make folder " + path + ": Not a directory; --out is a folder, or a name that ends in .json\n");
@@ -219,8 +218,8 @@ TEST(Cli, ATokenizerCannotTakeThePlaceOfAFile) {
 
 // The system would kill whoever writes past `ulimit -f`, without a word and with its temporary file left behind.
 TEST(Cli, AFilePastTheLimitOfItsSizeIsAnErrorWithItsNumbers) {
-    const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / ("keel_limit_" + std::to_string(getpid()));
-    std::filesystem::create_directories(dir);
+    const TempFolder folder;
+    const std::filesystem::path& dir = folder.path();
     std::ofstream(dir / "a.txt") << "one two two three three three\n";
     const int status = std::system(("ulimit -f 1 && \"" KEEL_BINARY "\" tokenizer train --vocab 260 --out '" + (dir / "tok").string() +
                                     "' '" + (dir / "a.txt").string() + "' >/dev/null 2>'" + (dir / "said").string() + "'").c_str());
@@ -230,5 +229,6 @@ TEST(Cli, AFilePastTheLimitOfItsSizeIsAnErrorWithItsNumbers) {
     EXPECT_NE(said.find("File too large"), std::string::npos) << said;
     for (const auto& entry : std::filesystem::directory_iterator(dir / "tok"))
         EXPECT_EQ(entry.path().filename(), "tokenizer_config.json");
-    std::filesystem::remove_all(dir);
 }
+
+}  // namespace keel::test

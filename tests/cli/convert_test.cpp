@@ -26,7 +26,7 @@ Outcome keel(const std::vector<std::string>& words) {
     std::string command = "\"" KEEL_BINARY "\"";
     for (const std::string& word : words) command += " '" + word + "'";
     const int status =
-        std::system((command + " >" + (said / "out").string() + " 2>" + (said / "err").string()).c_str());
+        std::system((command + " >'" + (said / "out") + "' 2>'" + (said / "err") + "'").c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(said / "out"), read_file(said / "err")};
 }
 

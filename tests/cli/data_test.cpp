@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 class DataCommand : public testing::Test {
 protected:
-    test::TempDir dir;
+    test::TempFolder dir;
 
     void SetUp() override {
         std::ofstream text(at("book.txt"));

@@ -58,7 +58,7 @@ protected:
     const std::string shape = "--model.dtype f32 --model.hidden 32 --model.layers 2 --model.heads 2 --model.ffn 64 "
                               "--data.seq_len 32 --train.global_batch 4 --optim.lr 1e-2 --run.threads 2 ";
     const std::string data = "--data.tokenizer tok --data.train train.tok --data.valid valid.tok ";
-    test::TempDir dir;
+    test::TempFolder dir;
 };
 
 TEST_F(Pipeline, FromTextToAModelThatWrites) {

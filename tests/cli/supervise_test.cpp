@@ -83,7 +83,7 @@ protected:
         return losses;
     }
 
-    keel::test::TempDir dir_;
+    keel::test::TempFolder dir_;
 };
 
 TEST_F(Supervise, AKilledRunGoesOnAndItsCurveIsTheUndisturbedOne) {

@@ -174,12 +174,16 @@ TEST(Dataset, SourcesAreReadWithAndWithoutWeights) {
     EXPECT_SAYS(message_of([&] { parse_sources({"a", "0.3"}, spec); }), "no file follows");
 }
 
-TEST(Dataset, BytesPerTokenComesFromTheFiles) {
+TEST(Dataset, AFileThatIsNamedTwiceIsRefused) {
     const TempFolder temp;
     DatasetSpec spec;
-    spec.paths = {make_tokens(temp / "a.tok", {101})};
+    const std::string path = make_tokens(temp / "a.tok", {101}), link = temp / "b.tok";
+    std::filesystem::create_symlink(path, link);
     spec.seq_len = 10;
-    EXPECT_DOUBLE_EQ(Dataset(spec).bytes_per_token(), 3);
+    for (const std::string& again : {path, link}) {
+        spec.paths = {path, again};
+        EXPECT_SAYS(message_of([&] { Dataset{spec}; }), "is named twice");
+    }
 }
 
 }  // namespace

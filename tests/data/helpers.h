@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -16,29 +15,11 @@
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
 #include "kernels/base/random.h"
+#include "tests/temp_folder.h"
 
 namespace keel {
 
-// A folder that goes away with the test.
-class TempFolder {
-public:
-    TempFolder() {
-        const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-        path_ = std::filesystem::temp_directory_path() /
-                concat("keel-", info->test_suite_name(), "-", info->name(), "-", ::getpid());
-        std::filesystem::create_directories(path_);
-    }
-    ~TempFolder() { std::filesystem::remove_all(path_); }
-    std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-    std::string write(const std::string& name, std::string_view content) const {
-        std::ofstream(path_ / name, std::ios::binary) << content;  // no fsync: tests write thousands
-        return *this / name;
-    }
-    const std::filesystem::path& path() const { return path_; }
-
-private:
-    std::filesystem::path path_;
-};
+using test::TempFolder;
 
 // Documents of the given lengths; token i of the file is i modulo `vocab`.
 inline std::string make_tokens(const std::string& path, const std::vector<std::int64_t>& lengths, std::int64_t vocab = 50000,

@@ -21,7 +21,7 @@ std::int64_t resident_bytes() {
 }
 
 TEST(Step, AllocatesNothingOnAnyThread) {
-    test::TempDir dir;
+    test::TempFolder dir;
     test::write_token_file(dir.path() / "a.tok", 61, 4000, 1);
     for (const char* dtype : {"f32", "bf16"})
         for (const char* policy : {"none", "block"}) {
@@ -55,7 +55,7 @@ TEST(Step, AllocatesNothingOnAnyThread) {
 
 // Nor do ranks: collectives, messages between stages, the thread that communicates beside, exact sums.
 TEST(Step, OfManyRanksAllocatesNothingOnAnyThread) {
-    test::TempDir dir;
+    test::TempFolder dir;
     test::write_token_file(dir.path() / "a.tok", 61, 4000, 1);
     for (const char* sum : {"float", "exact"}) {
         Config config = test::tiny_config("bf16");
@@ -98,7 +98,7 @@ TEST(Step, AllocationsAreCounted) {
 
 // The process holds the arena, and beside it 4 MiB per thread of workspace and what the program and its libraries need.
 TEST(Step, ProcessMemoryStaysWithinAMarginOfThePlan) {
-    test::TempDir dir;
+    test::TempFolder dir;
     test::write_token_file(dir.path() / "a.tok", 61, 200000, 1);
     Config config = test::tiny_config("bf16");
     config.model.hidden = 256, config.model.head_dim = 64, config.model.ffn = 1024, config.model.layers = 8;

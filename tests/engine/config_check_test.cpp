@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/config_io.h"
+#include "engine/parallel/layout.h"
 #include "engine/schedule.h"
 #include "kernels/base/error.h"
 
@@ -318,4 +319,49 @@ TEST(ConfigCheck, HowSamplesAreCutAndOrderedMustNotContradictItself) {
                    " --data.reset_at_document true");
     EXPECT_EQ(refusal([](Config& c) { c.data.order = "megatron", c.data.order_samples = 100; }), "accepted");
     EXPECT_EQ(refusal([](Config& c) { c.data.packing = "best_fit"; }), "accepted");
+}
+
+TEST(ConfigCheck, LayoutsThatCannotShareTheModelAreRefused) {
+    const auto says = [](const std::function<void(Config&)>& spoil, const std::string& part) {
+        EXPECT_NE(refusal(spoil).find(part), std::string::npos) << refusal(spoil);
+    };
+    EXPECT_REFUSED((c.parallel.tp = 2, c.model.kv_heads = 1),
+                   "--model.kv_heads 1 cannot be shared out over --parallel.tp 2; a rank holds whole key and value heads, since two"
+                   " copies of one would need their gradients summed: lower --parallel.tp to a divisor of 1");
+    EXPECT_REFUSED(c.parallel.tp = 3, "--model.heads 4 cannot be shared out over --parallel.tp 3; a rank holds whole heads");
+    EXPECT_REFUSED((c.parallel.tp = 4, c.model.ffn = 90),
+                   "--model.ffn 90 is not a multiple of --parallel.tp 4, over which it is shared out");
+    says([](Config& c) { c.parallel.tp = 4, c.model.vocab = 200; },
+         "--model.vocab 200 in multiples of --parallel.vocab_multiple 128 leaves nothing for the last of --parallel.tp 4 ranks");
+    says([](Config& c) { c.parallel.tp = 2, c.model.vocab = 500, c.data.seq_len = 63; }, "give --parallel.sequence false");
+    says([](Config& c) { c.parallel.cp = 2, c.data.seq_len = 62; }, "--parallel.cp");
+    says([](Config& c) { c.parallel.dp = 3; }, "x 3 replicas (--parallel.dp); every replica takes equally many micro-batches");
+    says([](Config& c) { c.parallel.pp = 0; }, "--parallel.pp is 0; it must be at least 1");
+    says([](Config& c) { c.parallel.deadline_s = 0; }, "--parallel.deadline_s is 0; it must be more than 0");
+    says([](Config& c) { c.parallel.context = "star"; }, "--parallel.context is \"star\"; choices are gather, ring");
+    says([](Config& c) { c.parallel.dp = 1 << 20, c.parallel.pp = 1 << 20; }, "are too many ranks");
+    says([](Config& c) { c.numerics.grad_sum = "double"; }, "--numerics.grad_sum is \"double\"; choices are float, exact");
+}
+
+// Shares are equal multiples, so that what the last rank lacks is padding, which exists nowhere.
+TEST(ConfigCheck, VocabulariesAreSharedOutInMultiples) {
+    const struct {
+        std::int64_t vocab, padded[4];  // over 1, 2, 4 and 8 ranks
+    } table[] = {{32000, {32000, 32000, 32256, 32768}}, {50257, {50304, 50432, 50688, 51200}},
+                 {128256, {128256, 128256, 128512, 129024}}, {151643, {151680, 151808, 152064, 152576}}};
+    for (const auto& row : table)
+        for (int i = 0; i < 4; ++i) {
+            const std::int64_t ranks = std::int64_t{1} << i;
+            EXPECT_EQ(padded_vocab(row.vocab, 128, ranks), row.padded[i]);
+            std::int64_t next = 0;
+            for (std::int64_t r = 0; r < ranks; ++r) {
+                const VocabRange share = vocab_range(row.vocab, 128, ranks, r);
+                EXPECT_EQ(share.begin, next);
+                if (r + 1 < ranks) {
+                    EXPECT_EQ(share.size(), row.padded[i] / ranks);
+                }
+                next = share.end;
+            }
+            EXPECT_EQ(next, row.vocab);
+        }
 }

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <type_traits>
 
 #include "engine/config_names.h"
 #include "kernels/base/error.h"
+#include "tests/temp_folder.h"
 
 using namespace keel;
 
@@ -81,8 +81,8 @@ TEST(ConfigText, DoublesAreWrittenWithTheFewestDigitsThatReadBack) {
 }
 
 TEST(ConfigText, PrecedenceIsDefaultsPresetFileFlags) {
-    const auto path = std::filesystem::path(testing::TempDir()) / "precedence.toml";
-    std::ofstream(path) << "[model]\npreset = \"llama-3.2-1b\"\nlayers = 4\nffn = 100\n[optim]\nlr = 1\n";
+    const test::TempFolder folder;
+    const auto path = folder.write("precedence.toml", "[model]\npreset = \"llama-3.2-1b\"\nlayers = 4\nffn = 100\n[optim]\nlr = 1\n");
     const Config config = read_config(path, {{"model.ffn", {"200"}}, {"optim.beta1", {"0.8"}}});
     EXPECT_EQ(config.model.hidden, 2048);   // preset
     EXPECT_EQ(config.model.layers, 4);      // file over preset

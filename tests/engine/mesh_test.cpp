@@ -165,7 +165,7 @@ TEST(Mesh, MapNamesEveryRanksPlaceAndHost) {
 
 TEST(Mesh, OwnsTheGroupsOfItsRank) {
     run_threads(8, {.deadline_s = 30}, [](World& world) {
-        const Mesh mesh(world, {.tp = 2, .dp = 0, .pp = 2}, true);
+        const Mesh mesh(world, {.tp = 2, .dp = 0, .pp = 2}, true, Mesh::dense());
         EXPECT_EQ(mesh.shape().dp, 2);
         const Coordinates at = coordinates(mesh.shape(), world.rank());
         EXPECT_EQ(mesh.tp().rank(), at.tp);

@@ -13,6 +13,7 @@
 #include "engine/observe/json_line.h"
 #include "kernels/base/error.h"
 #include "tests/count_allocations.h"
+#include "tests/temp_folder.h"
 
 using namespace keel;
 namespace fs = std::filesystem;
@@ -33,13 +34,6 @@ Config small_config(const fs::path& dir) {
     c.run.dir = dir;
     resolve_and_validate(c);
     return c;
-}
-
-fs::path fresh_dir(const std::string& name) {
-    const fs::path dir = fs::path(testing::TempDir()) / name;
-    fs::remove_all(dir);
-    fs::create_directories(dir);
-    return dir;
 }
 
 std::vector<nlohmann::json> records(const fs::path& dir) {
@@ -136,7 +130,8 @@ TEST(Ledger, ScopesNestAndGiveBackThePhaseBefore) {
 }
 
 TEST(Observe, RecordsAStepWithoutAllocating) {
-    const fs::path dir = fresh_dir("observe_allocation");
+    const test::TempFolder folder;
+    const fs::path dir = folder.path();
     const Config config = small_config(dir);
     Ledger ledger(Clock::now());
     Observe observe(config, {.parameters = 100, .matmul_peak = 1e9, .total_samples = 80, .total_steps = 10}, ledger);
@@ -177,7 +172,8 @@ TEST(Observe, RecordsAStepWithoutAllocating) {
 }
 
 TEST(Observe, AResumedRunAppendsToItsLog) {
-    const fs::path dir = fresh_dir("observe_resume");
+    const test::TempFolder folder;
+    const fs::path dir = folder.path();
     const Config config = small_config(dir);
     for (int session = 0; session < 2; ++session) {
         Ledger ledger(Clock::now());

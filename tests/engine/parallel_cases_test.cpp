@@ -67,7 +67,7 @@ protected:
         c.run.threads = 1;
         return c;
     }
-    test::TempDir dir;
+    test::TempFolder dir;
 };
 
 // P11. A model folder with grouped keys, biases and a vocabulary that does not divide, read by 1, 2 and 4 ranks, is the

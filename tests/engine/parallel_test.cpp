@@ -123,11 +123,12 @@ struct Layout {
     bool sequence = true;
     const char* schedule = "auto";
     const char* context = "gather";
+    int group = 0;
 };
 Config laid_out(Config c, const Layout& l) {
     c.parallel.tp = l.tp, c.parallel.pp = l.pp, c.parallel.cp = l.cp, c.parallel.dp = l.dp;
     c.parallel.chunks = l.chunks, c.parallel.sequence = l.sequence;
-    c.parallel.schedule = l.schedule, c.parallel.context = l.context;
+    c.parallel.schedule = l.schedule, c.parallel.context = l.context, c.parallel.micro_batch_group = l.group;
     return c;
 }
 std::string name(const Layout& l) {
@@ -143,7 +144,7 @@ TEST(Parallel, PipelinesGiveTheBitsOfOneRank) {
             const Outcome one = train(config);
             ASSERT_TRUE(std::isfinite(one.losses.back()));
             for (const Layout& l : {Layout{.pp = 2, .schedule = "1f1b"}, Layout{.pp = 4}, Layout{.pp = 2, .chunks = 2},
-                                    Layout{.pp = 2, .schedule = "gpipe"}})
+                                    Layout{.pp = 2, .schedule = "gpipe"}, Layout{.pp = 2, .chunks = 2, .group = 8}})
                 EXPECT_EQ(one, train(laid_out(config, l))) << dtype << " tied " << tied << " " << name(l);
         }
 }

@@ -123,7 +123,7 @@ TEST(PipelineTable, TheLastGroupMayBeSmaller) {
 }
 
 TEST(PipelineTable, HasEveryActionOnceBackwardsInOrderAndNeverBlocks) {
-    int shapes = 0;
+    int shapes = 0, most = 0;
     for_every_shape([&](PipelineSchedule schedule, const PipelineShape& shape) {
         ++shapes;
         for (int rank = 0; rank < shape.stages; ++rank) {
@@ -136,9 +136,22 @@ TEST(PipelineTable, HasEveryActionOnceBackwardsInOrderAndNeverBlocks) {
                 ASSERT_EQ(next[static_cast<std::size_t>(message_channel(a.kind, a.chunk))]++, a.micro_batch)
                     << name(schedule) << " " << to_string(a, shape.chunks);
         }
+        // As the executor runs it, waits for its buffers of gradients included.
         ASSERT_NO_THROW(run_pipeline(schedule, shape, {}));
+        most = std::max(most, gradient_buffers(schedule, shape));
     });
+    EXPECT_GT(most, 1);
     EXPECT_GT(shapes, 5000);
+}
+
+TEST(PipelineTable, TooFewBuffersOfGradientsBlockAndAreNotTaken) {
+    const PipelineShape shape{.stages = 2, .chunks = 2, .micro_batches = 5, .group = 5};
+    const int buffers = gradient_buffers(interleaved, shape);
+    std::vector<PipelineTable> tables;
+    for (int rank = 0; rank < 2; ++rank) tables.push_back(pipeline_table(interleaved, shape, rank));
+    EXPECT_THROW(run_tables(tables, shape, {}, 1), Error);
+    EXPECT_EQ(run_tables(tables, shape, {}, buffers).makespan, run_tables(tables, shape, {}).makespan);
+    EXPECT_EQ(gradient_buffers(one_f_one_b, {.stages = 1, .micro_batches = 4}), 1);
 }
 
 TEST(PipelineTable, TheBubbleIsTheTextbooks) {

@@ -128,7 +128,7 @@ TEST(MemoryPlan, ActivationsAreLinearInTheSequence) {
 
 // A machine as its kernel shows it, in a folder.
 TEST(MemoryLeft, IsTheLeastOfMachineAndEveryControlGroupAbove) {
-    test::TempDir dir;
+    test::TempFolder dir;
     const auto put = [&](const std::string& name, const std::string& text) {
         const auto path = dir.path() / name;
         std::filesystem::create_directories(path.parent_path());

@@ -2,27 +2,17 @@
 #include "engine/observe/report.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "engine/observe/json_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
+#include "tests/temp_folder.h"
 
 using namespace keel;
-namespace fs = std::filesystem;
 
 namespace {
-
-fs::path write_log(const std::string& name, const std::string& lines) {
-    // Tests run side by side, in processes of their own.
-    const fs::path path = fs::path(testing::TempDir()) / (name + "-" + std::to_string(getpid()) + ".jsonl");
-    std::ofstream(path) << lines;
-    return path;
-}
 
 std::string step(int number, double loss) {
     return JsonLine("step").count("step", number).count("samples", 8 * number).count("tokens", 256 * number).number("loss", loss)
@@ -41,17 +31,20 @@ ReportFacts facts() {
     return f;
 }
 
-std::string report(const fs::path& log) {
-    const fs::path path = fs::path(testing::TempDir()) / "report.html";
-    write_report(path, log, facts());
-    return read_file(path);
+RunLog log_of(const std::string& lines) {
+    const test::TempFolder folder;
+    return read_log(folder.write("log.jsonl", lines));
+}
+std::string report(const std::string& lines) {
+    const test::TempFolder folder;
+    write_report(folder / "report.html", folder.write("log.jsonl", lines), facts());
+    return read_file(folder / "report.html");
 }
 
 }  // namespace
 
 TEST(RunLogFile, AResumeCutsAwayWhatWasLostWithTheSessionBefore) {
-    const auto log = read_log(write_log("resumed", start(0) + step(1, 5) + step(2, 4) + step(3, 99) + step(4, 99) + start(2) +
-                                                       step(3, 3) + step(4, 2)));
+    const auto log = log_of(start(0) + step(1, 5) + step(2, 4) + step(3, 99) + step(4, 99) + start(2) + step(3, 3) + step(4, 2));
     ASSERT_EQ(log.loss.size(), 4u);
     EXPECT_EQ(log.loss[2].y, 3);
     EXPECT_EQ(log.loss[3].y, 2);
@@ -62,12 +55,12 @@ TEST(RunLogFile, AResumeCutsAwayWhatWasLostWithTheSessionBefore) {
 }
 
 TEST(RunLogFile, ADamagedLastLineAndForeignLinesAreIgnored) {
-    const auto log = read_log(write_log("damaged", start(0) + step(1, 5) + "\n[1,2]\nnull\n{\"event\":5}\n" + step(2, 4).substr(0, 30)));
+    const auto log = log_of(start(0) + step(1, 5) + "\n[1,2]\nnull\n{\"event\":5}\n" + step(2, 4).substr(0, 30));
     EXPECT_EQ(log.loss.size(), 1u);
 }
 
 TEST(RunLogFile, NotANumberComesBackAsOneAndCountsAsSkipped) {
-    const auto log = read_log(write_log("nan", start(0) + step(1, NAN) + step(2, INFINITY) + step(3, 2)));
+    const auto log = log_of(start(0) + step(1, NAN) + step(2, INFINITY) + step(3, 2));
     EXPECT_TRUE(std::isnan(log.loss[0].y));
     EXPECT_TRUE(std::isinf(log.loss[1].y));
     EXPECT_EQ(log.skipped, 2);
@@ -77,7 +70,7 @@ TEST(RunLogFile, AnEvaluationThatWasLostIsNotTheLast) {
     const auto eval = [](int at, double loss) {
         return std::string(JsonLine("eval").count("step", at).number("loss", loss).number("perplexity", loss * 10).finish());
     };
-    const auto log = read_log(write_log("evals", start(0) + step(1, 5) + eval(1, 3) + step(2, 4) + eval(2, 9) + start(1)));
+    const auto log = log_of(start(0) + step(1, 5) + eval(1, 3) + step(2, 4) + eval(2, 9) + start(1));
     EXPECT_EQ(log.eval_loss.size(), 1u);
     EXPECT_EQ(log.last_perplexity, 30);
 }
@@ -97,7 +90,7 @@ TEST(Report, IsOneFileThatAsksForNothingAndEscapesText) {
     lines += JsonLine("eval").count("step", 1000).number("loss", 1.5).number("perplexity", 4.48).number("bits_per_byte", 1.987).finish();
     lines += JsonLine("end").text("why", "done").number("startup_seconds", 480).count("step", 1000)
                  .number("step_seconds", 500).number("eval_seconds", 20).finish();
-    const std::string html = report(write_log("whole", lines));
+    const std::string html = report(lines);
     for (const char* forbidden : {"<script", "http:", "https:", "src=", "@import", "url(", "<one>", "<b>&", "<tied>"})
         EXPECT_EQ(html.find(forbidden), std::string::npos) << forbidden;
     for (const char* wanted : {"runs/&lt;one&gt; &amp; &quot;two&quot;", "<svg", "1.987", "4.48", "In the beginning &lt;b&gt;&amp;",
@@ -108,9 +101,9 @@ TEST(Report, IsOneFileThatAsksForNothingAndEscapesText) {
 }
 
 TEST(Report, ARunWithoutAnyStepOrWithNothingFiniteStillHasOne) {
-    EXPECT_NE(report(write_log("empty", "")).find("nothing finite was recorded"), std::string::npos);
-    EXPECT_NE(report(write_log("onlynan", start(0) + step(1, NAN))).find("nothing finite was recorded"), std::string::npos);
-    EXPECT_NE(report(write_log("one", start(0) + step(1, 3))).find("<circle"), std::string::npos);
+    EXPECT_NE(report("").find("nothing finite was recorded"), std::string::npos);
+    EXPECT_NE(report(start(0) + step(1, NAN)).find("nothing finite was recorded"), std::string::npos);
+    EXPECT_NE(report(start(0) + step(1, 3)).find("<circle"), std::string::npos);
 }
 
 TEST(Axis, CoversItsRangeWithRoundNumbers) {

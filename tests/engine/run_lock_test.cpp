@@ -25,7 +25,7 @@ std::string refusal(const std::filesystem::path& dir) {
 }
 
 TEST(RunLock, ASecondProcessIsRefusedWithTheNumberOfTheFirst) {
-    const test::TempDir dir;
+    const test::TempFolder dir;
     const auto run = dir.path() / "deep" / "run";
     {
         const RunLock lock(run);
@@ -38,7 +38,7 @@ TEST(RunLock, ASecondProcessIsRefusedWithTheNumberOfTheFirst) {
 }
 
 TEST(RunLock, EndsWithAProcessThatIsKilled) {
-    const test::TempDir dir;
+    const test::TempFolder dir;
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);
     const pid_t child = fork();
@@ -58,7 +58,7 @@ TEST(RunLock, EndsWithAProcessThatIsKilled) {
 }
 
 TEST(RunLock, AFileInThePlaceOfTheFolderIsTold) {
-    const test::TempDir dir;
+    const test::TempFolder dir;
     std::ofstream(dir.path() / "file") << "x";
     EXPECT_EQ(refusal(dir.path() / "file" / "run"),
               "cannot make folder " + (dir.path() / "file" / "run").string() + ": Not a directory; name another --run.dir");
@@ -66,7 +66,7 @@ TEST(RunLock, AFileInThePlaceOfTheFolderIsTold) {
 }
 
 TEST(RunLock, ARunInAFolderInUseIsRefusedBeforeAnythingIsWrittenThere) {
-    const test::TempDir dir;
+    const test::TempFolder dir;
     test::write_token_file(dir.path() / "a.tok", 61, 500, 1);
     Config config = test::tiny_config();
     config.run.dir = (dir.path() / "run").string();

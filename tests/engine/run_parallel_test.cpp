@@ -56,7 +56,7 @@ protected:
         EXPECT_EQ(differing(tensors_of(checkpoint_of(a.run.dir, step)), tensors_of(checkpoint_of(b.run.dir, step))), "")
             << b.run.dir;
     }
-    test::TempDir dir;
+    test::TempFolder dir;
 };
 
 TEST_F(RunParallel, ExactSumsLogAndSaveTheSameForAnyReplicasAndMicroBatches) {
@@ -207,8 +207,6 @@ TEST_F(RunParallel, AnyLayoutBeginsAsOneRankAndLoadsWhatAnyOtherSavedAndGoesOnFr
     }
 }
 
-// 22 samples of validation are 22 over any replicas: nobody drops or repeats the last ones, and nobody waits for a
-// replica that has fewer. Exact sums make the losses equal in every bit; after a restart too.
 // A schedule that goes forward through all micro-batches first keeps more of them than the loader does.
 TEST_F(RunParallel, ManyMicroBatchesUnderWayKeepTheirOwnTokens) {
     Config one = config("one by one");
@@ -219,6 +217,8 @@ TEST_F(RunParallel, ManyMicroBatchesUnderWayKeepTheirOwnTokens) {
     expect_equal_runs(one, gpipe, 4);
 }
 
+// 22 samples of validation are 22 over any replicas: nobody drops or repeats the last ones, and nobody waits for a
+// replica that has fewer. Exact sums make the losses equal in every bit; after a restart too.
 TEST_F(RunParallel, EvaluationCountsEverySampleOnceWhereReplicasHaveUnequalShares) {
     const auto run = [&](const Layout& l) {
         Config c = laid_out(exact(l.name), l);

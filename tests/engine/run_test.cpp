@@ -37,7 +37,7 @@ protected:
         c.data.train = {(dir.path() / "a.tok").string()};
         return c;
     }
-    test::TempDir dir;
+    test::TempFolder dir;
 };
 
 struct Curve {

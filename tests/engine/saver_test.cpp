@@ -48,7 +48,7 @@ protected:
             }
         EXPECT_GT(files, 1);
     }
-    test::TempDir dir;
+    test::TempFolder dir;
 };
 
 TEST_F(SaverTest, WhatIsWrittenBehindTheTrainingIsWhatWouldHaveBeenWrittenAtOnce) {

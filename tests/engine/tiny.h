@@ -14,6 +14,7 @@
 #include "engine/config_check.h"
 #include "engine/model/model.h"
 #include "kernels/base/random.h"
+#include "tests/temp_folder.h"
 
 namespace keel::test {
 
@@ -56,20 +57,6 @@ struct TinyBatch {
         return {.ids = view(ids), .labels = view(labels), .positions = view(positions), .lo = view(lo),
                 .loss_tokens = loss_tokens, .sum_len = 0, .sum_len_sq = 0, .first_sample = 0, .count = 0};
     }
-};
-
-// A folder that is gone when the test is.
-class TempDir {
-public:
-    TempDir() {
-        std::string name = (std::filesystem::temp_directory_path() / "keel test XXXXXX").string();
-        path_ = mkdtemp(name.data());
-    }
-    ~TempDir() { std::filesystem::remove_all(path_); }
-    const std::filesystem::path& path() const { return path_; }
-
-private:
-    std::filesystem::path path_;
 };
 
 // Documents of random tokens with some structure to learn; `seed` makes different files.

@@ -1,7 +1,6 @@
 // Any bytes as a token file of llm.c, llm.q or nanoGPT, or as the index of a Megatron pair: refused with Error, or
 // every token and document can be read. Megatron's .bin has as many bytes as the index's first sequences would like, or
 // a few more.
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include "data/megatron_file.h"
 #include "kernels/base/error.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/temp_folder.h"
 
 namespace {
 
@@ -92,8 +92,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } catch (const keel::Error&) {
     }
     // A pair needs names; links give them to memory.
-    static const fs::path folder = fs::temp_directory_path() / ("keel-fuzz-" + std::to_string(::getpid()));
-    fs::create_directories(folder);
+    static const keel::test::TempFolder links;
+    const fs::path& folder = links.path();
     for (const std::size_t bytes : {std::size_t{12}, size % 64}) {
         const std::string zeros(bytes, '\1');
         const MemoryFile tokens(reinterpret_cast<const std::uint8_t*>(zeros.data()), zeros.size());
@@ -102,6 +102,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fs::create_symlink(tokens.path(), folder / "a.bin");
         read_all((folder / "a").string(), {.vocab_size = 70000, .eos_id = -1});
     }
-    fs::remove_all(folder);
     return 0;
 }

@@ -16,6 +16,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/temp_folder.h"
 
 namespace {
 
@@ -48,7 +49,8 @@ void read_all(const std::uint8_t* data, std::size_t size) {
 std::vector<std::string> keel_fuzz_seeds() {
     std::vector<std::string> seeds;
     for (const std::int64_t vocab : {100, 70000}) {
-        const auto path = std::filesystem::temp_directory_path() / ("keel-fuzz-" + std::to_string(::getpid()));
+        const keel::test::TempFolder folder;
+        const std::string path = folder / "seed.tok";
         keel::TokenFileInfo info;
         info.vocab_size = vocab;
         info.eos_id = 0;
@@ -60,7 +62,6 @@ std::vector<std::string> keel_fuzz_seeds() {
         }
         writer.finish();
         seeds.push_back(keel::read_file(path));
-        std::filesystem::remove(path);
     }
     return seeds;
 }
