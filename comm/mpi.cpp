@@ -26,7 +26,17 @@ private:
     std::shared_ptr<MpiShared> shared_;
 };
 
+// Open MPI ends a process that srun started without such a plugin inside MPI_Init, and its text speaks of building it anew.
+void expect_plugin(const Launch& launch) {
+    if (launch.launcher != "Slurm") return;
+    for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
+        if (std::getenv(name)) return;
+    fail_usage("srun started ", launch.world, " processes without a plugin by which MPI lets them find each other: start them by "
+               "srun --mpi=pmix (srun --mpi=list shows what there is), or by mpirun");
+}
+
 void start_mpi(const Launch& launch) {
+    expect_plugin(launch);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     int provided = 0, size = 0;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -52,7 +62,9 @@ void run_mpi(const Launch& launch, const MpiOptions& options, const std::functio
         shared = std::make_shared<MpiShared>(options);
     } catch (...) {
         const int code = complain(std::current_exception());
-        MPI_Abort(MPI_COMM_WORLD, code);
+        int started = 0;
+        MPI_Initialized(&started);
+        if (started) MPI_Abort(MPI_COMM_WORLD, code);
         std::_Exit(code);
     }
     std::exception_ptr error;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/parallel/mesh.h"
 #include "tests/engine/rank_runs.h"
 
 namespace keel {
@@ -147,6 +148,25 @@ TEST_F(RanksTest, ProcessesHaveTheBitsOfThreads) {
     EXPECT_EQ(differing(threads, tensors_of(checkpoint_of(at("processes"), 4))), "");
 }
 
+// Who is where is told once, by rank 0; and the processors of a host are shared out among its ranks.
+TEST_F(RanksTest, TheMapOfTheRanksIsPrintedOnceAndProcessorsAreSharedOut) {
+    const int threads = 4 * std::max(1, available_cpus() / 4);
+    char host[256] = {};
+    ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
+    const std::string map = rank_map(mesh_shape(4, {.tp = 2, .dp = 1, .pp = 2}), std::vector<std::string>(4, host));
+    for (const char* how : {"threads", "processes"}) {
+        std::string command = train(how, "--parallel.tp 2 --parallel.pp 2 --train.steps 1");
+        command.replace(command.find("--run.threads 1"), 15, "--run.threads 0");
+        Job job = start(how[0] == 't' ? command : mpirun(4, command));
+        ASSERT_EQ(job.wait(patience), 0) << job.said();
+        const std::string said = job.said();
+        const std::size_t at = said.find(map);
+        ASSERT_NE(at, std::string::npos) << said;
+        EXPECT_EQ(said.find("  host\n", at + map.size()), std::string::npos) << said;
+        EXPECT_NE(said.find(concat(" threads ", threads, " ")), std::string::npos) << said;
+    }
+}
+
 // P40. Exact sums make each step's loss a fingerprint of its samples: no sample is lost, repeated or moved.
 TEST_F(RanksTest, HalfOfTheRanksAreKilledAndHalfAWorldGoesOnWithTheSameSamples) {
     const std::string exact = "--numerics.grad_sum exact --ckpt.interval 3 ";
@@ -233,6 +253,7 @@ TEST_F(RanksTest, LaunchersVariablesThatCannotBeAreRefusedBeforeAnyWork) {
     refused("env RANK=0 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8",
             "torchrun says rank 0 of 2, Open MPI says rank 3 of 8");
     refused("env RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", "Start it by mpirun or srun");
+    refused("env SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2", "srun --mpi=pmix");
     Job job = start(mpirun(3, train("refused", "--train.steps 2 --parallel.tp 2")));
     EXPECT_EQ(job.wait(patience), 2) << job.said();
     EXPECT_NE(job.said().find("--parallel.tp"), std::string::npos) << job.said();
