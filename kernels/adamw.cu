@@ -2,12 +2,10 @@
 // element and the parameter's own, nothing twice.
 #include "kernels/adamw.h"
 #include "kernels/cuda_ops.h"
-#include "kernels/device.cuh"
+#include "kernels/flat.cuh"
 
 namespace keel::KEEL_DEVICE {
 namespace {
-
-constexpr int threads = 256;
 
 struct Scalars {
     float keep_m, take_m, keep_v, take_v, correct_m, correct_v, lr, eps, decay, grad_scale;
@@ -36,9 +34,9 @@ KEEL_INLINE void update(T* param, float* master, float* m, float* v, const float
 }
 
 template <class T, int n>
-__global__ void __launch_bounds__(threads) adamw_kernel(T* param, float* master, float* m, float* v, const float* grad,
+__global__ void __launch_bounds__(flat_threads) adamw_kernel(T* param, float* master, float* m, float* v, const float* grad,
                                                         std::int64_t size, Scalars s, bool separate) {
-    const std::int64_t i = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * n;
+    const std::int64_t i = flat_element(n);
     if (i + n <= size)
         update<T, n>(param + i, master + i, m + i, v + i, grad + i, s, separate);
     else
@@ -63,8 +61,7 @@ void adamw_any(Stream& stream, const Adamw<T>& a) {
                     .grad_scale = a.grad_scale};
     const bool separate = static_cast<const void*>(a.param.data()) != a.master.data();
     const auto go = [&](auto* kernel, int n) {
-        launch(stream, {.blocks = static_cast<unsigned>(ceil_div(size, std::int64_t{threads} * n)), .threads = threads},
-               kernel, kernel_pointer(a.param), a.master.data(), a.m.data(), a.v.data(), a.grad.data(), size, s,
+        launch(stream, flat_shape(size, n), kernel, kernel_pointer(a.param), a.master.data(), a.m.data(), a.v.data(), a.grad.data(), size, s,
                separate);
     };
     bool vectors = in_vectors_of(4, a.param.data(), 0);

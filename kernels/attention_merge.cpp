@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/simd.h"
 #include "kernels/tiles.h"
 
@@ -67,12 +68,14 @@ void attention_merge(Stream& stream, const AttentionMerge<T>& a) {
     expect_shape("attention_merge: part_lse", a.part_lse, {heads, tokens});
     expect_contiguous("attention_merge: lse", a.lse);
     expect_contiguous("attention_merge: part_lse", a.part_lse);
+    if (run_on_device(stream, a)) return;
     merge_cpu(stream, a);
 }
 
 template <class T>
 void add_part(Stream& stream, const AddPart<T>& a) {
     expect_shape("add_part: part", a.part, {a.sum.dim(0), a.sum.dim(1)});
+    if (run_on_device(stream, a)) return;
     each_row(stream, a.sum.dim(0), a.sum.dim(1), [&](std::int64_t i) {
         float* const sum = a.sum.row(i);
         const T* const part = a.part.row(i);
@@ -83,6 +86,7 @@ void add_part(Stream& stream, const AddPart<T>& a) {
 template <class T>
 void round_sum(Stream& stream, const RoundSum<T>& a) {
     expect_shape("round_sum: sum", a.sum, {a.y.dim(0), a.y.dim(1)});
+    if (run_on_device(stream, a)) return;
     each_row(stream, a.y.dim(0), a.y.dim(1), [&](std::int64_t i) {
         T* const y = a.y.row(i);
         const float* const sum = a.sum.row(i);

@@ -1,20 +1,14 @@
 // The CUDA bodies of kernels/convert.h: four elements a thread where pointers allow it, the rest one by one.
 #include "kernels/convert.h"
 #include "kernels/cuda_ops.h"
-#include "kernels/device.cuh"
+#include "kernels/flat.cuh"
 
 namespace keel::KEEL_DEVICE {
 namespace {
 
-constexpr int threads = 256;
-
-Shape shape_for(std::int64_t elements, int n) {
-    return {.blocks = static_cast<unsigned>(ceil_div(elements, std::int64_t{threads} * n)), .threads = threads};
-}
-
 template <class To, class From, int n>
-__global__ void __launch_bounds__(threads) convert_kernel(To* y, const From* x, std::int64_t size) {
-    const std::int64_t i = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * n;
+__global__ void __launch_bounds__(flat_threads) convert_kernel(To* y, const From* x, std::int64_t size) {
+    const std::int64_t i = flat_element(n);
     if (i + n <= size) {
         const Pack<From, n> v = load<n>(x + i);
         Pack<To, n> out;
@@ -27,8 +21,8 @@ __global__ void __launch_bounds__(threads) convert_kernel(To* y, const From* x, 
 }
 // y may be a or b: a thread reads its elements before it writes them.
 template <class T, int n>
-__global__ void __launch_bounds__(threads) add_kernel(T* y, const T* a, const T* b, std::int64_t size) {
-    const std::int64_t i = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * n;
+__global__ void __launch_bounds__(flat_threads) add_kernel(T* y, const T* a, const T* b, std::int64_t size) {
+    const std::int64_t i = flat_element(n);
     if (i + n <= size) {
         Pack<T, n> u = load<n>(a + i);
         const Pack<T, n> v = load<n>(b + i);
@@ -47,7 +41,7 @@ void convert_any(Stream& stream, const Convert<To, From>& a) {
     using X = in_kernel<From>;
     if (a.y.size() == 0) return;
     const auto go = [&](auto* kernel, int n) {
-        launch(stream, shape_for(a.y.size(), n), kernel, kernel_pointer(a.y), kernel_pointer(a.x), a.y.size());
+        launch(stream, flat_shape(a.y.size(), n), kernel, kernel_pointer(a.y), kernel_pointer(a.x), a.y.size());
     };
     if (in_vectors_of(4, a.y.data(), 0) && in_vectors_of(4, a.x.data(), 0))
         go(convert_kernel<Y, X, 4>, 4);
@@ -59,7 +53,7 @@ void add_any(Stream& stream, const Add<T>& a) {
     using K = in_kernel<T>;
     if (a.y.size() == 0) return;
     const auto go = [&](auto* kernel, int n) {
-        launch(stream, shape_for(a.y.size(), n), kernel, kernel_pointer(a.y), kernel_pointer(a.a), kernel_pointer(a.b),
+        launch(stream, flat_shape(a.y.size(), n), kernel, kernel_pointer(a.y), kernel_pointer(a.a), kernel_pointer(a.b),
                a.y.size());
     };
     if (in_vectors_of(4, a.y.data(), 0) && in_vectors_of(4, a.a.data(), 0) && in_vectors_of(4, a.b.data(), 0))

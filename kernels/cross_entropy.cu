@@ -109,12 +109,6 @@ Shape a_thread_each(std::int64_t n) {
 }
 Shape a_block_each(std::int64_t n) { return {.blocks = static_cast<unsigned>(n), .threads = threads}; }
 
-// Whether rows can be read four columns at a time.
-template <class T>
-bool in_fours(const View<T>& rows) {
-    return rows.dim(1) % 4 == 0 && in_vectors_of(4, rows.data(), rows.stride());
-}
-
 template <class T>
 void grad(Stream& stream, const CrossEntropyGrad<T>& a) {
     using K = in_kernel<T>;
@@ -125,7 +119,7 @@ void grad(Stream& stream, const CrossEntropyGrad<T>& a) {
                a.labels.data(), a.max.data(), a.sum.data(), a.target.data(), a.dlogits.stride(), a.logits.stride(),
                vocab, a.vocab_begin, a.z_loss);
     };
-    if (in_fours(a.logits) && in_fours(a.dlogits))
+    if (pieces_in_vectors_of(4, a.logits, a.logits.dim(1)) && pieces_in_vectors_of(4, a.dlogits, a.dlogits.dim(1)))
         go(grad_kernel<K, 4>);
     else
         go(grad_kernel<K, 1>);
@@ -137,7 +131,7 @@ template <>
 void run(Stream& stream, const CrossEntropyStats& a) {
     const std::int64_t tokens = a.logits.dim(0), vocab = a.logits.dim(1);
     if (tokens == 0) return;
-    launch(stream, a_block_each(tokens), in_fours(a.logits) ? stats_kernel<4> : stats_kernel<1>, a.max.data(),
+    launch(stream, a_block_each(tokens), pieces_in_vectors_of(4, a.logits, a.logits.dim(1)) ? stats_kernel<4> : stats_kernel<1>, a.max.data(),
            a.sum.data(), a.target.data(), a.logits.data(), a.labels.data(), a.logits.stride(), vocab, a.vocab_begin);
 }
 template <>

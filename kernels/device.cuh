@@ -123,6 +123,12 @@ bool in_vectors_of(int n, const T* data, std::int64_t row_elements) {
            reinterpret_cast<std::uintptr_t>(data) % (sizeof(T) * static_cast<std::size_t>(n)) == 0;
 }
 
+// The same for rows of which pieces of `piece` elements, such as heads, are moved one by one.
+template <class T>
+bool pieces_in_vectors_of(int n, const View<T>& rows, std::int64_t piece) {
+    return piece % n == 0 && in_vectors_of(n, rows.data(), rows.stride());
+}
+
 // ---- launches
 // ------------------------------------------------------------------------------------------------------------
 

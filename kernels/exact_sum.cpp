@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/cuda_ops.h"
 #include "kernels/tiles.h"
 
 namespace keel {
@@ -25,6 +26,7 @@ void expect_flat(const char* what, std::int64_t got, std::int64_t want) {
 
 void exact_add(Stream& stream, const ExactAdd& a) {
     expect_flat("exact_add: q", a.q.size(), a.x.size());
+    if (run_on_device(stream, a)) return;
     const double factor = std::ldexp(1.0, a.scale);
     parallel_flat(stream, a.x.size(), [&](std::int64_t begin, std::int64_t count) {
         std::int64_t* q = a.q.data();
@@ -35,6 +37,7 @@ void exact_add(Stream& stream, const ExactAdd& a) {
 
 void exact_read(Stream& stream, const ExactRead& a) {
     expect_flat("exact_read: y", a.y.size(), a.q.size());
+    if (run_on_device(stream, a)) return;
     parallel_flat(stream, a.q.size(), [&](std::int64_t begin, std::int64_t count) {
         for (std::int64_t i = begin; i < begin + count; ++i) {
             // int64 to float rounds once; a power of two then changes nothing but the exponent.
@@ -45,6 +48,7 @@ void exact_read(Stream& stream, const ExactRead& a) {
 
 void max_abs(Stream& stream, const MaxAbs& a) {
     if (a.out.size() != 1) fail("max_abs: out has ", a.out.size(), " elements; it must have 1");
+    if (run_on_device(stream, a)) return;
     // Without their sign the bits of floats are ordered as integers, NaN above infinity: one atomic maximum holds both.
     std::atomic<std::uint32_t> largest{0};
     parallel_flat(stream, a.x.size(), [&](std::int64_t begin, std::int64_t count) {
@@ -58,6 +62,7 @@ void max_abs(Stream& stream, const MaxAbs& a) {
 
 void exact_squares(Stream& stream, const ExactSquares& a) {
     if (a.limbs.size() != 3) fail("exact_squares: ", a.limbs.size(), " limbs; there are 3");
+    if (run_on_device(stream, a)) return;
     const double factor = std::ldexp(1.0, a.scale);
     constexpr std::int64_t mask = (std::int64_t{1} << 40) - 1;
     std::atomic<std::int64_t> low{0}, middle{0}, high{0};

@@ -1,9 +1,9 @@
 // The CUDA bodies of kernels/head_norm.h: a warp takes one head of one token. Backward sums dgain over the slices of
 // tokens of kernels/tiles.h: a block sums one slice, each of its warps in a row of shared memory of its own, then rows
-// in order, then a second kernel the slices in order.
+// in order; then a second kernel adds the slices.
 #include "kernels/cuda_ops.h"
-#include "kernels/device.cuh"
 #include "kernels/head_norm.h"
+#include "kernels/norm.cuh"
 #include "kernels/tiles.h"
 
 namespace keel::KEEL_DEVICE {
@@ -89,21 +89,6 @@ __global__ void __launch_bounds__(warps* warp_size)
     }
 }
 
-__global__ void __launch_bounds__(warps* warp_size)
-    add_partials_kernel(float* dgain, const float* partial, int slices, int head_dim) {
-    const int i = static_cast<int>(blockIdx.x) * warps * warp_size + static_cast<int>(threadIdx.x);
-    if (i >= head_dim) return;
-    float total = load(partial + i).at[0];
-    for (int s = 1; s < slices; ++s) total += load(partial + s * head_dim + i).at[0];
-    store(dgain + i, {load(dgain + i).at[0] + total});
-}
-
-// Four elements at a time if rows, heads and pointers allow it.
-template <class T>
-bool in_fours(const View<T>& rows, std::int64_t head_dim) {
-    return head_dim % 4 == 0 && in_vectors_of(4, rows.data(), rows.stride());
-}
-
 template <class T>
 void forward(Stream& stream, const HeadNormForward<T>& a) {
     using K = in_kernel<T>;
@@ -114,7 +99,7 @@ void forward(Stream& stream, const HeadNormForward<T>& a) {
                kernel, kernel_pointer(a.y), a.rstd.data(), kernel_pointer(a.x), kernel_pointer(a.gain), a.y.stride(),
                a.x.stride(), tokens, static_cast<int>(heads), static_cast<int>(head_dim), a.eps);
     };
-    if (in_fours(a.x, head_dim) && in_fours(a.y, head_dim) && in_vectors_of(4, a.gain.data(), 0))
+    if (pieces_in_vectors_of(4, a.x, head_dim) && pieces_in_vectors_of(4, a.y, head_dim) && in_vectors_of(4, a.gain.data(), 0))
         go(forward_kernel<K, 4>);
     else
         go(forward_kernel<K, 1>);
@@ -136,14 +121,12 @@ void backward(Stream& stream, const HeadNormBackward<T>& a) {
                a.rstd.data(), a.dx.stride(), a.dy.stride(), a.x.stride(), tokens, slices.begin(1),
                static_cast<int>(heads), static_cast<int>(head_dim));
     };
-    if (in_fours(a.x, head_dim) && in_fours(a.dx, head_dim) && in_fours(a.dy, head_dim) &&
+    if (pieces_in_vectors_of(4, a.x, head_dim) && pieces_in_vectors_of(4, a.dx, head_dim) && pieces_in_vectors_of(4, a.dy, head_dim) &&
         in_vectors_of(4, a.gain.data(), 0))
         go(backward_kernel<K, 4>);
     else
         go(backward_kernel<K, 1>);
-    launch(stream,
-           {.blocks = static_cast<unsigned>(ceil_div(head_dim, warps * warp_size)), .threads = warps * warp_size},
-           add_partials_kernel, a.dgain.data(), partial, static_cast<int>(slices.count()), static_cast<int>(head_dim));
+    add_partials(stream, a.dgain.data(), partial, slices.count(), head_dim);
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ void count_nonfinite(Stream& stream, const CountNonfinite& args) {
 
 void hash(Stream& stream, const Hash& args) {
     check("hash", args);
+    if (run_on_device(stream, args)) return;
     const std::uint64_t* partial = blocks_of<std::uint64_t>(stream, args, 4, [](const std::byte* x, std::int64_t n) {
         return static_cast<std::uint64_t>(XXH3_64bits(x, static_cast<std::size_t>(n)));
     });

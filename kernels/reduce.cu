@@ -1,4 +1,4 @@
-// The CUDA bodies of kernels/reduce.h but for hash. A warp makes one partial result, lane i the accumulator i of the
+// The CUDA bodies of kernels/reduce.h but for hash (hash.cu). A warp makes one partial result, lane i the accumulator i of the
 // tree that the header fixes, so that a GPU and a CPU agree bit for bit. One warp then adds the partial results in
 // order: a value read by every lane at once and passed around, so that only the additions wait for one another.
 #include "kernels/cuda_ops.h"

@@ -120,6 +120,7 @@ template <class T> void add_rmsnorm_forward(Stream& stream, const AddRmsnormForw
 }
 template <class T> void rmsnorm_backward(Stream& stream, const RmsnormBackward<T>& args) {
     check(args);
+    if (run_on_device(stream, args)) return;
     if (args.dresidual) backward_cpu<T, true>(stream, args);
     else backward_cpu<T, false>(stream, args);
 }

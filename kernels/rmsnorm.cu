@@ -1,7 +1,7 @@
 // The CUDA bodies of kernels/rmsnorm.h, forward. A block normalises a row at a time; each thread keeps its part of the
 // row in registers between the sum and the scaling, so that x is read once.
 #include "kernels/cuda_ops.h"
-#include "kernels/device.cuh"
+#include "kernels/norm.cuh"
 #include "kernels/rmsnorm.h"
 
 #include <algorithm>
@@ -12,18 +12,6 @@ namespace {
 constexpr int max_threads = 1024;
 constexpr int kept =
     16;  // elements of a row that a thread keeps in registers (4 one by one); longer rows are read again
-
-// The sum of x over the block, in a fixed tree, for every thread of it. `partial` has a place for every warp.
-KEEL_INLINE float block_sum(float x, float* partial) {
-    const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = static_cast<int>(threadIdx.x) % warp_size;
-    const int warps = static_cast<int>(blockDim.x) / warp_size;
-    x = warp_sum(x);
-    if (lane == 0) partial[warp] = x;
-    __syncthreads();
-    x = warp_sum(lane < warps ? partial[lane] : 0.0f);
-    __syncthreads();  // before the next sum writes `partial`
-    return x;
-}
 
 // With `residual`, x + residual is what is normalised, and `sum` keeps it, rounded.
 template <class T, int n, bool residual>

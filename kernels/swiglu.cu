@@ -1,20 +1,18 @@
 // The CUDA bodies of kernels/swiglu.h: element by element, 16 bytes at a time where rows allow it.
 #include "kernels/cuda_ops.h"
-#include "kernels/device.cuh"
+#include "kernels/flat.cuh"
 #include "kernels/swiglu.h"
 
 namespace keel::KEEL_DEVICE {
 namespace {
 
-constexpr int threads = 256;
-
 // For gate far below zero the exponential overflows to infinity, and 1 / infinity is the right limit, 0.
 KEEL_INLINE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 template <class T, int n>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(flat_threads)
     forward_kernel(T* y, const T* gate_up, std::int64_t tokens, std::int64_t ffn) {
-    const std::int64_t i = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * n;
+    const std::int64_t i = flat_element(n);
     if (i >= tokens * ffn) return;
     const std::int64_t at = i / ffn * 2 * ffn + i % ffn;  // of gate; up lies ffn further
     const Pack<T, n> gate = load<n>(gate_up + at), up = load<n>(gate_up + at + ffn);
@@ -28,9 +26,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T, int n>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(flat_threads)
     backward_kernel(T* dgate_up, const T* dy, const T* gate_up, std::int64_t tokens, std::int64_t ffn) {
-    const std::int64_t i = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * n;
+    const std::int64_t i = flat_element(n);
     if (i >= tokens * ffn) return;
     const std::int64_t at = i / ffn * 2 * ffn + i % ffn;
     const Pack<T, n> gate = load<n>(gate_up + at), up = load<n>(gate_up + at + ffn), d = load<n>(dy + i);
@@ -46,10 +44,6 @@ __global__ void __launch_bounds__(threads)
     store<n>(dgate_up + at + ffn, dup);
 }
 
-Shape shape_for(std::int64_t elements, int n) {
-    return {.blocks = static_cast<unsigned>(ceil_div(elements, std::int64_t{threads} * n)), .threads = threads};
-}
-
 template <class T>
 void forward(Stream& stream, const SwigluForward<T>& a) {
     const std::int64_t tokens = a.gate_up.dim(0), ffn = a.gate_up.dim(1) / 2;
@@ -57,7 +51,7 @@ void forward(Stream& stream, const SwigluForward<T>& a) {
     using K = in_kernel<T>;
     constexpr int n = widest<K>;
     const auto go = [&](auto* kernel, int width) {
-        launch(stream, shape_for(tokens * ffn, width), kernel, kernel_pointer(a.y), kernel_pointer(a.gate_up), tokens,
+        launch(stream, flat_shape(tokens * ffn, width), kernel, kernel_pointer(a.y), kernel_pointer(a.gate_up), tokens,
                ffn);
     };
     if (in_vectors_of(n, a.y.data(), ffn) && in_vectors_of(n, a.gate_up.data(), ffn))
@@ -73,7 +67,7 @@ void backward(Stream& stream, const SwigluBackward<T>& a) {
     using K = in_kernel<T>;
     constexpr int n = widest<K>;
     const auto go = [&](auto* kernel, int width) {
-        launch(stream, shape_for(tokens * ffn, width), kernel, kernel_pointer(a.dgate_up), kernel_pointer(a.dy),
+        launch(stream, flat_shape(tokens * ffn, width), kernel, kernel_pointer(a.dgate_up), kernel_pointer(a.dy),
                kernel_pointer(a.gate_up), tokens, ffn);
     };
     if (in_vectors_of(n, a.dgate_up.data(), ffn) && in_vectors_of(n, a.dy.data(), ffn) &&

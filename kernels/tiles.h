@@ -29,9 +29,9 @@ template <class Body> void parallel_flat(Stream& stream, std::int64_t n, Body&& 
 }
 
 // Sums over tokens are made in slices: at most `max_slices` runs of at least `min_slice_tokens` tokens, each summed on
-// its own, then added in order. The cut depends on the number of tokens alone.
+// its own, then added in order. The cut depends on the number of tokens alone: enough slices to fill any GPU.
 struct TokenSlices {
-    static constexpr std::int64_t max_slices = 64, min_slice_tokens = 32;
+    static constexpr std::int64_t max_slices = 256, min_slice_tokens = 32;
 
     explicit TokenSlices(std::int64_t tokens)
         : tokens_(tokens), step_(std::max(min_slice_tokens, ceil_div(tokens, max_slices))) {}

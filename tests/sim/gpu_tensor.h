@@ -38,9 +38,16 @@ public:
         Tensor<T> host(values);
         gpu_.copy_in(stream_, data_, host.view().data(), bytes_);
     }
-    Values values() const {
+    void fill(const std::vector<T>& elements) requires(!std::is_same_v<T, double>) {
+        gpu_.copy_in(stream_, data_, elements.data(), bytes_);
+    }
+    std::vector<T> elements() const {
         std::vector<T> host(static_cast<std::size_t>(view_.size()));
         gpu_.copy_out(stream_, host.data(), data_, bytes_);
+        return host;
+    }
+    Values values() const {
+        const std::vector<T> host = elements();
         Values out(host.size());
         for (std::size_t i = 0; i < host.size(); ++i) {
             if constexpr (std::is_same_v<T, bf16>)

@@ -83,5 +83,60 @@ void fused_equals_apart() {
 TEST(RmsnormCuda, AddAndNormFusedEqualsTheTwoApartInFloat) { fused_equals_apart<float>(); }
 TEST(RmsnormCuda, AddAndNormFusedEqualsTheTwoApartInBf16) { fused_equals_apart<bf16>(); }
 
+// dx may be dy or dresidual; dgain is added to, over more rows than one slice has, and over longer ones than a thread
+// keeps in registers.
+enum class Into { apart, dy, dresidual };
+template <class T>
+void backward_matches() {
+    struct {
+        std::int64_t tokens, hidden;
+        bool residual;
+        Into into;
+    } const cases[] = {{0, 8, false, Into::apart},     {1, 1, true, Into::apart},         {3, 8, false, Into::dy},
+                       {7, 31, true, Into::dresidual}, {70, 288, true, Into::dy},         {37, 513, false, Into::apart},
+                       {5, 4104, true, Into::apart},   {2, 17000, true, Into::dresidual}, {1, 9001, false, Into::dy},
+                       {321, 40, true, Into::apart}};
+    for (const auto& [tokens, hidden, residual, into] : cases) {
+        SCOPED_TRACE(testing::Message() << tokens << " x " << hidden << " residual " << residual);
+        const std::int64_t n = tokens * hidden;
+        const Values x = random_values<T>("x", n), dy = random_values<T>("dy", n),
+                     passed = random_values<T>("dresidual", n), gain = random_values<T>("gain", hidden, 0.3, 1);
+        const auto x32 = ref::cast<float>(x), gain32 = ref::cast<float>(gain);
+        const auto rstd32 = ref::rmsnorm<float, T>(x32, gain32, eps).rstd;
+        const Values none, &added = residual ? passed : none;
+        const auto want = ref::rmsnorm_backward<double, double>(
+            dy, x, gain, ref::rmsnorm<double, double>(x, gain, eps).rstd, added, 1);
+        const auto naive =
+            ref::rmsnorm_backward<float, T>(ref::cast<float>(dy), x32, gain32, rstd32, ref::cast<float>(added), 1);
+        for (const auto& got : on_gpus(
+                 [&, tokens = tokens, hidden = hidden, residual = residual, into = into](
+                     Gpu&gpu, Stream&stream) -> std::vector<Values> {
+                     GpuTensor<T> in(gpu, stream, {tokens, hidden}, x), d(gpu, stream, {tokens, hidden}, dy);
+                     GpuTensor<T> past(gpu, stream, {tokens, hidden}, passed), apart(gpu, stream, {tokens, hidden});
+                     GpuTensor<T> g(gpu, stream, {hidden}, gain);
+                     GpuTensor<float> rstd(gpu, stream, {tokens}, widen(rstd32)),
+                         dgain(gpu, stream, {hidden}, Values(static_cast<std::size_t>(hidden), 1));
+                     GpuTensor<std::byte> scratch(gpu, stream, {rmsnorm_scratch_bytes(tokens, hidden)});
+                     GpuTensor<T>& dx = into == Into::apart ? apart : into == Into::dy ? d : past;
+                     RmsnormBackward<T> args{.dx = dx.view(),
+                                             .dgain = dgain.view(),
+                                             .scratch = scratch.view(),
+                                             .dy = d.read(),
+                                             .x = in.read(),
+                                             .gain = g.read(),
+                                             .rstd = rstd.read()};
+                     if (residual) args.dresidual = past.read();
+                     rmsnorm_backward<T>(stream, args);
+                     return {dx.values(), dgain.values()};
+                 },
+                 {.reach = n > 2500 ? sim::SweepOptions::Reach::each_order_once : sim::SweepOptions::Reach::all_24})) {
+            expect_close<T>("dx", got[0], want.dx, widen(naive.dx), steps);
+            expect_close<float>("dgain", got[1], want.dgain, widen(naive.dgain), steps);
+        }
+    }
+}
+TEST(RmsnormCuda, BackwardMatchesTheReferenceInFloat) { backward_matches<float>(); }
+TEST(RmsnormCuda, BackwardMatchesTheReferenceInBf16) { backward_matches<bf16>(); }
+
 }  // namespace
 }  // namespace keel
