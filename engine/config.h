@@ -218,6 +218,17 @@ struct NumericsSection {
     }
 };
 
+// Faults that a run is to suffer, to see what becomes of it (engine/fault/injected_fault.h). Never on by itself.
+struct InjectSection {
+    std::vector<std::string> faults;
+    std::uint64_t seed = 1;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(faults, "faults this run is to suffer, as in grad_nan,step=7,rank=1 or kill,step=9,every=5; docs/operations.md has them all");
+        KEEL_FIELD(seed, "of what a fault leaves open: rank, tensor, element, bit");
+    }
+};
+
 struct Config {
     ModelSection model;
     DataSection data;
@@ -227,6 +238,7 @@ struct Config {
     ParallelSection parallel;
     NumericsSection numerics;
     CkptSection ckpt;
+    InjectSection inject;
     RunSection run;
 
     template <class Section> void sections(Section&& section) {
@@ -238,6 +250,7 @@ struct Config {
         section("parallel", parallel);
         section("numerics", numerics);
         section("ckpt", ckpt);
+        section("inject", inject);
         section("run", run);
     }
 };

@@ -11,6 +11,7 @@
 #include "engine/config_io.h"
 #include "engine/config_names.h"
 #include "engine/data_spec.h"
+#include "engine/fault/injected_fault.h"
 #include "engine/parallel/layout.h"
 #include "engine/presets.h"
 #include "engine/schedule.h"
@@ -329,6 +330,7 @@ void resolve_and_validate(Config& config) {
     check_optim(config);
     check_memory_and_run(config);
     check_parallel(config);
+    (void)parse_injected_faults(config);
 }
 
 }  // namespace keel

@@ -216,6 +216,11 @@ Run::Run(Config asked, World* given)
 
     model = make_model(config, stream, training_use(config, ranks.place), ranks);
     executor = std::make_unique<Executor>(config, stream, ranks, *model);
+    if (!config.inject.faults.empty()) {
+        inject.emplace(config, world.rank(), world.size(), *model);
+        model->gradients().tap([this](int param, View<float> x) { inject->gradient(param, x); });
+        if (first) warn(inject->warning());
+    }
     saver.emplace(config, world, ranks.world, *model, checkpoint_root());
     std::optional<LocalCheckpoints::Found> local;
     if (config.ckpt.resume == "auto") local = saver->find_local(saved ? saved->step : 0, warn);

@@ -16,6 +16,7 @@
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "engine/config.h"
+#include "engine/fault/inject.h"
 #include "engine/fault/run_lock.h"
 #include "engine/model/model.h"
 #include "engine/observe/ledger.h"
@@ -49,6 +50,7 @@ struct Run {
     Stream stream;
     std::unique_ptr<Model> model;
     std::unique_ptr<Executor> executor;
+    std::optional<Injector> inject;  // of a run that is to suffer faults
     std::optional<Saver> saver;
     Loader loader;
     std::optional<Loader> valid_loader;

@@ -101,6 +101,7 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
     const auto stop = [&] { return watch && watch->asked_to_stop(); };
     std::optional<Sums> sums;
     do {  // again only where the scale of exact sums did not fit
+        if (run.inject) run.inject->begin(run.progress.steps + 1);
         Batches batches(run, run.loader, plan.first_sample, plan.samples, plan.micro_batch);
         sums.emplace(run);
         const auto add = [&](double loss) { sums->add(loss); };

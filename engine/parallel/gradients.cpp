@@ -55,6 +55,7 @@ void Gradients::ready(int first, int last) {
             const View<float> grad = b_.grad.rows(p.offset, p.size());
             add<float>(stream_, {.y = grad, .a = grad, .b = b_.lookup->reshape({p.size()})});
         }
+        if (tap_ && !exact_) tap_(i, b_.grad.rows(p.offset, p.size()));
         const int bucket = params_.buckets.bucket_of[at];
         if (--missing_[static_cast<std::size_t>(bucket)] > 0) continue;
         // The other stage's half of a tied embedding may be far from done: it is fetched when all is.
@@ -75,8 +76,12 @@ void Gradients::ready(int first, int last) {
 void Gradients::add_sequence(int first, int last) {
     for (int i = first; i < last; ++i) {
         const Param& p = params_.specs[static_cast<std::size_t>(i)];
-        exact_->add(i, b_.grad.rows(p.offset, p.size()));
-        if (b_.lookup && p.name == "embed") exact_->add(i, b_.lookup->reshape({p.size()}));
+        const auto take = [&](View<float> gradient) {
+            if (tap_) tap_(i, gradient);
+            exact_->add(i, gradient);
+        };
+        take(b_.grad.rows(p.offset, p.size()));
+        if (b_.lookup && p.name == "embed") take(b_.lookup->reshape({p.size()}));
     }
 }
 

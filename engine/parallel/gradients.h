@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -44,6 +45,11 @@ public:
     static std::int64_t gain_elements(const ParamTable& params);
 
     void overlap(bool on);  // from the next step on
+
+    // Shown every gradient of this rank when backward is through with it, before any rank sums it: parameter `param` of the
+    // table. Where gradients are summed exactly, of every sequence, a tied embedding twice. It may change what it is shown.
+    using Tap = std::function<void(int param, View<float> gradient)>;
+    void tap(Tap tap) { tap_ = std::move(tap); }
 
     // A new step begins: nothing is ready.
     void begin();
@@ -93,6 +99,7 @@ private:
     std::vector<char> reduced_;
     std::unique_ptr<Worker> worker_;
     std::optional<ExactSums> exact_;
+    Tap tap_;
     double exposed_seconds_ = 0;
     Spans *spans_ = nullptr, *spans_beside_ = nullptr;
 };

@@ -101,6 +101,18 @@ TEST_F(Supervise, AKilledRunGoesOnAndItsCurveIsTheUndisturbedOne) {
     EXPECT_NE(curve("plain")[60], "");
 }
 
+// At steps 9 and 21 the run kills itself, once each: three lives, and the curve of one.
+TEST_F(Supervise, AnInjectedKillIsSufferedOnceAtEachOfItsSteps) {
+    const std::string run = "--train.steps 30 --ckpt.interval 4";
+    ASSERT_EQ(end(start("calm", run)), 0) << err("calm");
+    ASSERT_EQ(end(start("hard", run + " --restart.max 9 --inject.faults kill,step=9,every=12")), 0) << err("hard");
+    EXPECT_EQ(curve("hard"), curve("calm"));
+    EXPECT_NE(err("hard").find("keel: warning: faults will be injected into this run (--inject.faults):\n  rank 0: kill,step=9,every=12"),
+              std::string::npos) << err("hard");
+    EXPECT_EQ(read_all(dir_.path() / "hard" / "injected.txt"),
+              "0 9 kill,step=9,every=12\n0 21 kill,step=9,every=12\n");
+}
+
 TEST_F(Supervise, ARunThatMakesNoProgressIsGivenUp) {
     // A file may be no larger than 8 KiB: no checkpoint can ever be written.
     const std::string line = "ulimit -f 8; exec " + command("stuck", "--train.steps 4 --ckpt.interval 2 --restart.max 9");

@@ -1,0 +1,191 @@
+#include "engine/fault/inject.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <thread>
+
+#include "engine/observe/print.h"
+#include "kernels/base/error.h"
+
+namespace keel {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// One element, as the fault wants it.
+template <class Bits> Bits spoiled(const InjectedFault& fault, Bits bits, int bit) {
+    const auto of_float = [](float x) {
+        const auto wide = std::bit_cast<std::uint32_t>(x);
+        return static_cast<Bits>(sizeof(Bits) == 2 ? wide >> 16 : wide);  // of a bf16 the upper half
+    };
+    switch (fault.kind) {
+        case FaultKind::grad_nan:
+        case FaultKind::param_nan: return of_float(std::numeric_limits<float>::quiet_NaN());
+        case FaultKind::grad_value:
+        case FaultKind::param_value: return of_float(static_cast<float>(fault.value));
+        default: return static_cast<Bits>(bits ^ (Bits{1} << bit));
+    }
+}
+
+template <class Bits> void spoil(const InjectedFault& fault, std::byte* element, int bit) {
+    Bits bits;
+    std::memcpy(&bits, element, sizeof bits);
+    bits = spoiled<Bits>(fault, bits, bit);
+    std::memcpy(element, &bits, sizeof bits);
+}
+
+enum What { what_rank, what_tensor, what_element, what_bit, what_file, draws };  // is drawn
+
+}  // namespace
+
+Injector::Injector(const Config& config, int rank, int ranks, Model& model)
+    : config_(config), rank_(rank), ranks_(ranks), model_(model), record_(fs::path(config.run.dir) / "injected.txt") {
+    for (const InjectedFault& fault : parse_injected_faults(config)) {
+        const std::string where = concat("--inject.faults ", fault.text, ": ");
+        if (fault.rank >= ranks) fail_usage(where, "rank ", fault.rank, " is none of the run's ", ranks);
+        Armed a{.fault = fault, .rank = fault.rank, .random = Random(config.inject.seed, Purpose::test, concat(armed_.size(), fault.text))};
+        if (a.rank < 0) a.rank = static_cast<int>(a.random.bits64(what_rank) % static_cast<std::uint64_t>(ranks));
+        if (a.rank == rank && !fault.tensor.empty() && !model.params().has(fault.tensor))
+            fail_usage(where, "rank ", a.rank, " holds no part of ", fault.tensor, "; name a rank that does");
+        if (fault.of_files() && a.rank == rank && !files_) {
+            std::vector<fs::path> folders = {fs::path(config.run.dir) / "checkpoints"};
+            if (!config.ckpt.local_dir.empty()) folders.emplace_back(config.ckpt.local_dir);
+            files_.emplace(folders);
+        }
+        armed_.push_back(std::move(a));
+    }
+    std::ifstream record(record_);
+    for (std::string line; std::getline(record, line);) {
+        std::istringstream words(line);
+        int whose = -1;
+        std::int64_t step = 0;
+        std::string text;
+        if (words >> whose >> step >> text && whose == rank) struck_.emplace(step, text);
+    }
+}
+
+std::string Injector::warning() const {
+    std::string out = "faults will be injected into this run (--inject.faults):";
+    for (const Armed& a : armed_) out += concat("\n  rank ", a.rank, ": ", a.fault.text);
+    return out;
+}
+
+std::uint64_t Injector::draw(const Armed& a, int what, std::uint64_t below) const {
+    return a.random.bits64(static_cast<std::uint64_t>(draws * step_ + what)) % below;
+}
+
+void Injector::tell(const Armed& a, const std::string& what) {
+    std::fprintf(stderr, "keel: injected at step %lld on rank %d: %s: %s\n", static_cast<long long>(step_), rank_, name(a.fault.kind),
+                 what.c_str());
+    if (!struck_.emplace(step_, a.fault.text).second) return;
+    const std::string line = concat(rank_, " ", step_, " ", a.fault.text, "\n");
+    const int fd = ::open(record_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    const bool written = fd >= 0 && ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+    if (fd >= 0) ::close(fd);
+    if (!written) fail("cannot write ", record_.string(), ": ", std::strerror(errno), "; what was injected would be forgotten");
+}
+
+void Injector::begin(std::int64_t step) {
+    step_ = step;
+    for (Armed& a : armed_) {
+        a.here = false;
+        if (a.rank != rank_) continue;
+        if (a.fault.kind == FaultKind::disk_full) files_->fill_disk(rank_, ranks_, false);
+    }
+    for (Armed& a : armed_) {
+        const InjectedFault& f = a.fault;
+        if (a.rank != rank_) continue;
+        if (f.kind == FaultKind::disk_full)
+            for (std::int64_t ago = 1; ago < f.steps; ++ago)
+                if (f.due(step - ago)) files_->fill_disk(rank_, ranks_, true);
+        if (!f.due(step) || (!f.lasting && struck_.contains({step, f.text}))) continue;
+        if (f.of_gradient()) a.here = true;
+        else if (std::exchange(a.last, step) != step) strike(a);  // what it did to memory is still there when a step runs again
+    }
+}
+
+void Injector::strike(Armed& a) {
+    switch (a.fault.kind) {
+        case FaultKind::slow:
+            tell(a, print("for %g s", a.fault.seconds));
+            return std::this_thread::sleep_for(std::chrono::duration<double>(a.fault.seconds));
+        case FaultKind::hang:
+            tell(a, "this rank does nothing any more");
+            for (;;) pause();
+        case FaultKind::kill:
+            tell(a, "the end of this process");
+            raise(SIGKILL);
+            return;
+        case FaultKind::write_fail:
+            tell(a, "the next block of a checkpoint is not written");
+            return files_->fail_next_write(rank_, ranks_);
+        case FaultKind::disk_full:
+            tell(a, print("for %lld steps", static_cast<long long>(a.fault.steps)));
+            return files_->fill_disk(rank_, ranks_, true);
+        case FaultKind::corrupt_checkpoint: return corrupt_checkpoint(a);
+        default: return strike_parameter(a);
+    }
+}
+
+int Injector::tensor_of(const Armed& a) const {
+    const std::vector<Param>& specs = model_.params().specs;
+    if (a.fault.tensor.empty()) return static_cast<int>(draw(a, what_tensor, specs.size()));
+    return static_cast<int>(std::ranges::find(specs, a.fault.tensor, &Param::name) - specs.begin());
+}
+
+void Injector::strike_parameter(const Armed& a) {
+    model_.gradients().need_all();  // what is still on its way from other replicas would undo it
+    const Param& p = model_.params().specs[static_cast<std::size_t>(tensor_of(a))];
+    const auto element = static_cast<std::int64_t>(draw(a, what_element, static_cast<std::uint64_t>(p.size())));
+    const bool wide = model_.dtype() == Dtype::f32;
+    const int bit = a.fault.bit >= 0 ? a.fault.bit : static_cast<int>(draw(a, what_bit, wide ? 32 : 16));
+    tell(a, print("%s, element %lld, bit %d", p.name.c_str(), static_cast<long long>(element), bit));
+    std::byte* at = model_.param_data() + (p.offset + element) * size_bytes(model_.dtype());
+    if (wide) spoil<std::uint32_t>(a.fault, at, bit);
+    else spoil<std::uint16_t>(a.fault, at, bit);
+}
+
+void Injector::gradient(int param, View<float> x) {
+    for (Armed& a : armed_) {
+        if (!a.here || tensor_of(a) != param) continue;
+        a.here = false;  // once in an attempt, though a gradient may come in several parts
+        const auto element = static_cast<std::int64_t>(draw(a, what_element, static_cast<std::uint64_t>(x.size())));
+        const int bit = a.fault.bit >= 0 ? a.fault.bit : static_cast<int>(draw(a, what_bit, 32));
+        const std::string& tensor = model_.params().specs[static_cast<std::size_t>(param)].name;
+        tell(a, print("gradient of %s, element %lld, bit %d", tensor.c_str(), static_cast<long long>(element), bit));
+        spoil<std::uint32_t>(a.fault, reinterpret_cast<std::byte*>(x.data() + element), bit);
+    }
+}
+
+void Injector::corrupt_checkpoint(const Armed& a) {
+    fs::path newest;
+    const fs::path root = fs::path(config_.run.dir) / "checkpoints";
+    for (const auto& entry : fs::directory_iterator(root))
+        if (entry.path().filename().string().starts_with("step-")) newest = std::max(newest, entry.path());
+    std::vector<fs::path> files;
+    if (!newest.empty())
+        for (const auto& entry : fs::directory_iterator(newest))
+            if (entry.file_size() > 0) files.push_back(entry.path());
+    if (files.empty()) return tell(a, "there is no checkpoint yet");
+    std::ranges::sort(files);
+    const fs::path& file = files[draw(a, what_file, files.size())];
+    const std::uint64_t byte = draw(a, what_element, fs::file_size(file)), bit = draw(a, what_bit, 8);
+    tell(a, print("%s, byte %llu, bit %llu", file.c_str(), static_cast<unsigned long long>(byte), static_cast<unsigned long long>(bit)));
+    std::fstream io(file, std::ios::in | std::ios::out | std::ios::binary);
+    char c = 0;
+    if (io.seekg(static_cast<std::streamoff>(byte)) && io.get(c))
+        io.seekp(static_cast<std::streamoff>(byte)).put(static_cast<char>(static_cast<unsigned char>(c) ^ (1u << bit)));
+    if (!io.flush()) fail("cannot write ", file.string(), ", which was to be damaged");
+}
+
+}  // namespace keel

@@ -1,0 +1,62 @@
+// engine/fault/inject.h: a run's rank suffers the faults it was told to (--inject.faults), so that what is to catch them can
+// be seen to.
+//
+// What a fault is and when it strikes: engine/fault/injected_fault.h. Every strike is told on stderr and kept as a line
+// "RANK STEP FAULT" of injected.txt in the run's folder, written before it strikes: a run that is started again, and comes to
+// the same step again, goes past it (but for `lasting` ones). Without --inject.faults no Injector is made, and nothing asks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/fault/inject_files.h"
+#include "engine/fault/injected_fault.h"
+#include "engine/model/model.h"
+
+namespace keel {
+
+class Injector {
+public:
+    // `config` is resolved; `model` must outlive it. Refuses ranks and tensors that are not there.
+    Injector(const Config& config, int rank, int ranks, Model& model);
+
+    // To be shown at the start of a run by one of its ranks: what will be injected.
+    std::string warning() const;
+
+    // Before the forward pass of an attempt at this step, counted from 1: whatever is not of gradients strikes here.
+    void begin(std::int64_t step);
+    // The gradient of parameter `param` of the table, which no rank has summed yet, strikes if its time has come.
+    void gradient(int param, View<float> x);
+
+private:
+    struct Armed {
+        InjectedFault fault;
+        int rank;         // of the world
+        Random random;    // what was left open, by step
+        bool here = false;  // due in this attempt, on this rank, and a gradient
+        std::int64_t last = 0;  // step at which it struck in this process
+    };
+    std::uint64_t draw(const Armed& a, int what, std::uint64_t below) const;
+    void tell(const Armed& a, const std::string& what);
+    int tensor_of(const Armed& a) const;
+    void strike(Armed& a);
+    void strike_parameter(const Armed& a);
+    void corrupt_checkpoint(const Armed& a);
+
+    const Config& config_;
+    int rank_, ranks_;
+    Model& model_;
+    std::int64_t step_ = 0;
+    std::filesystem::path record_;
+    std::vector<Armed> armed_;
+    std::set<std::pair<std::int64_t, std::string>> struck_;  // (step, fault) on this rank, in this run's whole life
+    std::optional<FileTroubles> files_;
+};
+
+}  // namespace keel
