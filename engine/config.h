@@ -218,6 +218,20 @@ struct NumericsSection {
     }
 };
 
+// What a run tells, and where (docs/observe.md).
+struct ObserveSection {
+    bool tensorboard = true;
+    std::string prometheus_file, http_address = "127.0.0.1";
+    std::int64_t http_port = 0;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(tensorboard, "write TensorBoard event files to run.dir/tensorboard");
+        KEEL_FIELD(prometheus_file, "metrics for a node exporter's textfile collector; empty means run.dir/metrics.prom");
+        KEEL_FIELD(http_port, "a Prometheus server scrapes the run at this port, as http://ADDRESS:PORT/metrics; 0 opens none");
+        KEEL_FIELD(http_address, "numeric address that the port is opened on; 0.0.0.0 lets other machines in");
+    }
+};
+
 // Faults that a run is to suffer, to see what becomes of it (engine/fault/injected_fault.h). Never on by itself.
 struct InjectSection {
     std::vector<std::string> faults;
@@ -238,6 +252,7 @@ struct Config {
     ParallelSection parallel;
     NumericsSection numerics;
     CkptSection ckpt;
+    ObserveSection observe;
     InjectSection inject;
     RunSection run;
 
@@ -250,6 +265,7 @@ struct Config {
         section("parallel", parallel);
         section("numerics", numerics);
         section("ckpt", ckpt);
+        section("observe", observe);
         section("inject", inject);
         section("run", run);
     }

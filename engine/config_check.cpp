@@ -220,6 +220,7 @@ void check_memory_and_run(const Config& c) {
         fail_usage("--ckpt.init ", c.ckpt.init, " and --ckpt.resume ", c.ckpt.resume,
                    " both say where the weights come from; give only one of them");
     if (c.run.dir.empty()) fail_usage("--run.dir is missing: name the folder for checkpoints, log and report");
+    require_range("observe.http_port", static_cast<double>(c.observe.http_port), 0, 65535, "a port, 1 to 65535, or 0 for none");
     require_at_least("run.threads", c.run.threads, 0);
     if (c.run.threads > Stream::max_threads)
         fail_usage("--run.threads is ", c.run.threads, "; the most keel takes is ", Stream::max_threads);

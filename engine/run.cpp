@@ -148,6 +148,17 @@ std::string data_hash(const Dataset& data) {
                   hex(XXH3_64bits_withSeed(sizes.data(), sizes.size() * sizeof sizes[0], hash)));
 }
 
+// How fast a run goes through each source of its data.
+std::vector<RunFacts::Source> sources_of(const Dataset& data) {
+    std::vector<RunFacts::Source> sources;
+    const std::int64_t samples = data.samples_per_epoch();
+    for (std::int64_t s = 0; s < data.sources(); ++s) {
+        const Dataset::Use use = data.use(s, samples);
+        sources.push_back({use.name, use.epochs / static_cast<double>(samples)});
+    }
+    return sources;
+}
+
 std::string build_hash() {
     const std::string program = read_file("/proc/self/exe");
     return hex(XXH3_64bits(program.data(), program.size()));
@@ -256,7 +267,8 @@ Run::Run(Config asked, World* given)
         config,
         RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = matmul_peak(stream, model->dtype()) * world.size(),
                  .planned_bytes = model->plan().peak_bytes(), .memory_table = model->plan().table(),
-                 .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads() * world.size()},
+                 .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads() * world.size(),
+                 .ranks = world.size(), .sources = sources_of(data)},
         ledger);
 }
 
@@ -266,6 +278,7 @@ void save_checkpoint(Run& run) {
     if (!run.tokenizer_json.empty()) extra.push_back({"tokenizer.json", run.tokenizer_json});
     if (!run.config_json.empty()) extra.push_back({"config.json", run.config_json});
     run.model->gradients().need_all();
+    run.record([&](Observe& observe) { observe.record_saving(run.progress); });
     heed(run, run.saver->save(run.stream, run.progress, state_now(run), extra), false);
 }
 

@@ -3,14 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <cstdio>
 
 #include "engine/config_io.h"
 #include "engine/observe/json_line.h"
 #include "engine/observe/report.h"
-#include "kernels/base/error.h"
 
 namespace keel {
 namespace {
@@ -34,19 +32,13 @@ Observe::Observe(const Config& config, const RunFacts& facts, Ledger& ledger)
       ledger_(ledger),
       flops_(config.model),
       dir_(config.run.dir),
-      log_buffer_(1 << 16),
+      log_(dir_ / "log.jsonl", "a", [this](const std::string& text) { warn(text); }),
       bar_(isatty(STDERR_FILENO) == 1),
-      log_interval_(std::max<std::int64_t>(config.train.log_interval, 1)) {
-    const auto path = dir_ / "log.jsonl";
-    log_ = std::fopen(path.c_str(), "a");
-    if (!log_) fail("log: ", path.string(), " cannot be opened: ", std::strerror(errno), "; check --run.dir");
-    std::setvbuf(log_, log_buffer_.data(), _IOFBF, log_buffer_.size());
-}
+      log_interval_(std::max<std::int64_t>(config.train.log_interval, 1)),
+      energy_(facts_.powercap),
+      outputs_(config_, facts_, ledger_, [this](const std::string& text) { warn(text); }) {}
 
-Observe::~Observe() {
-    clear_bar();
-    if (log_) std::fclose(log_);
-}
+Observe::~Observe() { clear_bar(); }
 
 void Observe::start(const Progress& progress) {
     if (ledger_.phase() == Phase::startup) ledger_.enter(Phase::other);  // the loop begins; what it does has its own phases
@@ -56,7 +48,9 @@ void Observe::start(const Progress& progress) {
                 dir_.c_str(), static_cast<long long>(facts_.parameters), config_.model.dtype.c_str(), facts_.threads,
                 static_cast<long long>(facts_.total_steps), static_cast<long long>(facts_.total_samples),
                 static_cast<long long>(facts_.planned_bytes), config_hash(config_).c_str());
+    if (energy_.devices() == 0) std::printf("energy is not measured: %s\n", energy_.absence().c_str());
     std::fflush(stdout);  // and stdio has its buffer before the first step
+    outputs_.start(progress, unix_time());
     write_json(JsonLine("start")
                    .number("time", unix_time())
                    .count("step", progress.steps)
@@ -73,16 +67,36 @@ void Observe::start(const Progress& progress) {
                    .finish());
 }
 
-void Observe::record(const Progress& progress, const StepPlan& plan, const StepResult& step) {
+StepFacts Observe::facts_of(const Progress& progress, const StepPlan& plan, const StepResult& step) {
     const double now = training_seconds(ledger_), seconds = now - recorded_seconds_;
     recorded_seconds_ = now;
+    StepFacts facts{.unix_time = unix_time(),
+                    .progress = progress,
+                    .plan = plan,
+                    .result = step,
+                    .seconds = seconds,
+                    .tokens_per_second = rate(static_cast<double>(step.tokens), seconds),
+                    .flops = flops_.of(step),
+                    .flops_per_second = rate(flops_.of(step), seconds),
+                    .total_flops = flops_.of(progress)};
+    if (facts_.matmul_peak > 0) facts.peak_share = facts.flops_per_second / facts_.matmul_peak;
+    if (energy_.devices() > 0) {
+        facts.total_joules = energy_.joules();
+        facts.joules = facts.total_joules - recorded_joules_;
+        facts.watts = rate(facts.joules, seconds) / energy_.devices();
+        recorded_joules_ = facts.total_joules;
+    }
+    return facts;
+}
+
+void Observe::record(const Progress& progress, const StepPlan& plan, const StepResult& step) {
+    const StepFacts facts = facts_of(progress, plan, step);
     rate_samples_ = forget * rate_samples_ + static_cast<double>(plan.samples);
-    rate_seconds_ = forget * rate_seconds_ + seconds;
+    rate_seconds_ = forget * rate_seconds_ + facts.seconds;
     const double left = rate_samples_ > 0 && rate_seconds_ > 0
                             ? static_cast<double>(std::max<std::int64_t>(facts_.total_samples - progress.samples, 0)) *
                                   rate_seconds_ / rate_samples_
                             : -1.0;
-    const double flops = flops_.of(step), flops_rate = rate(flops, seconds);
     JsonLine json("step");
     json.count("step", progress.steps)
         .count("samples", progress.samples)
@@ -93,18 +107,21 @@ void Observe::record(const Progress& progress, const StepPlan& plan, const StepR
         .number("lr", plan.lr)
         .boolean("applied", step.applied)
         .count("batch", plan.samples)
-        .number("seconds", seconds)
-        .number("tokens_per_second", rate(static_cast<double>(step.tokens), seconds))
-        .number("flops", flops)
-        .number("flops_per_second", flops_rate)
+        .number("seconds", facts.seconds)
+        .number("tokens_per_second", facts.tokens_per_second)
+        .number("flops", facts.flops)
+        .number("flops_per_second", facts.flops_per_second)
         .number("wall_seconds", ledger_.wall_seconds());
-    if (facts_.matmul_peak > 0) json.number("peak_percent", 100 * flops_rate / facts_.matmul_peak);
+    if (facts.peak_share >= 0) json.number("peak_percent", 100 * facts.peak_share);
+    if (facts.joules >= 0) json.number("joules", facts.joules).number("watts_per_device", facts.watts);
     write_json(json.finish());
 
     interval_loss_.add(step.loss);
     const bool last = progress.samples >= facts_.total_samples;
-    if (progress.steps % log_interval_ == 0 || last) {
-        const double interval = now - logged_seconds_;
+    const bool log_line = progress.steps % log_interval_ == 0 || last;
+    outputs_.step(facts, log_line);
+    if (log_line) {
+        const double interval = recorded_seconds_ - logged_seconds_;
         const Progress& before = logged_;
         char text[log_line_size];
         format_step(text, {.step = progress.steps,
@@ -122,7 +139,7 @@ void Observe::record(const Progress& progress, const StepPlan& plan, const StepR
                            .skipped = progress.skipped});
         show_line(text);
         logged_ = progress;
-        logged_seconds_ = now;
+        logged_seconds_ = recorded_seconds_;
         interval_loss_ = {};
     }
     draw_bar(progress, step.loss.mean(), left);
@@ -141,7 +158,11 @@ void Observe::record_eval(const Progress& progress, const EvalResult& eval) {
     char text[log_line_size];
     format_eval(text, progress.steps, eval);
     show_line(text);
+    outputs_.eval(progress, eval, unix_time());
+    recorded_joules_ = energy_.joules();
 }
+
+void Observe::record_saving(const Progress& progress) { outputs_.saving(progress, unix_time()); }
 
 void Observe::record_save(const Progress& progress, const char* path, double seconds) {
     write_json(JsonLine("save")
@@ -150,6 +171,8 @@ void Observe::record_save(const Progress& progress, const char* path, double sec
                    .text("path", path)
                    .number("seconds", seconds)
                    .finish());
+    outputs_.saved(progress, unix_time());
+    recorded_joules_ = energy_.joules();
 }
 
 std::filesystem::path Observe::finish(const Progress& progress, const char* why, const std::string& sample) {
@@ -160,6 +183,7 @@ std::filesystem::path Observe::finish(const Progress& progress, const char* why,
         const auto phase = static_cast<Phase>(i);
         json.number(key(phase), ledger_.seconds(phase));
     }
+    if (energy_.devices() > 0) json.number("joules", energy_.joules());
     write_json(json.number("wall_seconds", ledger_.wall_seconds()).finish());
     const auto path = dir_ / "report.html";
     write_report(path, dir_ / "log.jsonl",
@@ -172,14 +196,14 @@ std::filesystem::path Observe::finish(const Progress& progress, const char* why,
     return path;
 }
 
-// A log that cannot be written is told once and does not stop a run.
 void Observe::write_json(const char* line) {
-    if (log_failed_) return;
-    if (std::fputs(line, log_) >= 0 && std::fflush(log_) == 0) return;
-    log_failed_ = true;
+    log_.write(line);
+    log_.flush();
+}
+
+void Observe::warn(const std::string& text) {
     clear_bar();
-    std::fprintf(stderr, "keel: warning: %s/log.jsonl: %s; the run goes on without its log\n", dir_.c_str(),
-                 std::strerror(errno));
+    std::fprintf(stderr, "keel: warning: %s\n", text.c_str());
 }
 
 void Observe::show_line(const char* line) {

@@ -4,7 +4,8 @@
 //     observe.start(progress);                        // once, before the first step: also after a resume
 //     observe.record(progress, plan, step);           // after progress.advance, every step
 //     observe.record_eval(progress, eval);
-//     observe.record_save(progress, path, seconds);   // when a checkpoint has been announced
+//     observe.record_saving(progress);                // when a checkpoint is about to be written
+//     observe.record_save(progress, path, seconds);   // when it has been announced
 //     observe.finish(progress, schedule.done(…), …);  // closes the log and writes report.html
 //
 // The log line (log_line.h) goes to stdout, the bar to stderr if that is a terminal. RUN/log.jsonl is appended to and can
@@ -14,28 +15,19 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "engine/config.h"
+#include "engine/observe/energy.h"
+#include "engine/observe/facts.h"
 #include "engine/observe/flops.h"
 #include "engine/observe/ledger.h"
 #include "engine/observe/log_line.h"
+#include "engine/observe/outputs.h"
 #include "engine/progress.h"
 
 namespace keel {
-
-// What a run knows about itself before its first step.
-struct RunFacts {
-    std::int64_t parameters = 0;
-    double matmul_peak = 0;          // FLOP/s this machine reached in a large product of config.model.dtype; 0: not measured
-    std::int64_t planned_bytes = 0;  // the memory plan's peak
-    std::string memory_table{};      // MemoryPlan::table(), for the report
-    std::int64_t total_samples = 0, total_steps = 0;  // of the whole run (Schedule)
-    int threads = 1;
-};
 
 class Observe {
 public:
@@ -48,11 +40,14 @@ public:
     void start(const Progress& progress);
     void record(const Progress& progress, const StepPlan& plan, const StepResult& step);
     void record_eval(const Progress& progress, const EvalResult& eval);
+    void record_saving(const Progress& progress);
     void record_save(const Progress& progress, const char* path, double seconds);
     // `why`: "done", "signal", … `sample`: text the model wrote, or empty. Returns where the report lies.
     std::filesystem::path finish(const Progress& progress, const char* why, const std::string& sample);
 
 private:
+    StepFacts facts_of(const Progress& progress, const StepPlan& plan, const StepResult& step);
+    void warn(const std::string& text);
     void write_json(const char* line);
     void show_line(const char* line);
     void draw_bar(const Progress& progress, double loss, double seconds_left);
@@ -63,16 +58,17 @@ private:
     Ledger& ledger_;
     Flops flops_;
     std::filesystem::path dir_;
-    std::FILE* log_ = nullptr;
-    std::vector<char> log_buffer_;
+    AppendFile log_;
     bool bar_ = false, bar_shown_ = false;
-    bool log_failed_ = false;
     std::int64_t log_interval_;
+    EnergyMeter energy_;
+    Outputs outputs_;
 
     // Since the last log line.
     Progress logged_;
     double logged_seconds_ = 0;      // Phase::step + Phase::data_wait, then
     double recorded_seconds_ = 0;    // the same at the last record
+    double recorded_joules_ = 0;     // at the last record, evaluation or checkpoint: what those took is no step's
     LossSum interval_loss_;
     double bar_drawn_ = -1;          // wall seconds
     double rate_samples_ = 0, rate_seconds_ = 0;  // recent steps, older ones fading; for the time left

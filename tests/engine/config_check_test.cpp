@@ -270,6 +270,7 @@ TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
                    "--ckpt.init folder and --ckpt.resume run/checkpoints/x both say where the weights come from; give only one "
                    "of them");
     EXPECT_REFUSED(c.run.dir = "", "--run.dir is missing: name the folder for checkpoints, log and report");
+    EXPECT_REFUSED(c.observe.http_port = 65536, "--observe.http_port is 65536; it must be a port, 1 to 65535, or 0 for none");
     EXPECT_REFUSED(c.run.threads = -1, "--run.threads is -1; it must be at least 0");
     EXPECT_REFUSED(c.run.threads = 5000, "--run.threads is 5000; the most keel takes is 1024");
     EXPECT_REFUSED(c.run.device = "cuda", "--run.device is \"cuda\"; choices are cpu");

@@ -198,6 +198,6 @@ TEST(Observe, AFolderThatCannotBeWrittenIsToldBeforeTheRun) {
         FAIL();
     } catch (const Error& error) {
         EXPECT_EQ(std::string(error.what()),
-                  "log: /nowhere/at/all/log.jsonl cannot be opened: No such file or directory; check --run.dir");
+                  "/nowhere/at/all/log.jsonl cannot be opened for writing: No such file or directory; check --run.dir");
     }
 }
