@@ -1,5 +1,5 @@
 // cli/main.cpp: the front door: reads the clock, finds the subcommand, and turns every error into one line and a code.
-// Exit codes: 0 done, 1 failed, 2 the command line or configuration was wrong, 3 another rank failed or did not come.
+// Exit codes: kernels/base/error.h, and docs/operations.md for whoever starts runs.
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>

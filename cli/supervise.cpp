@@ -84,8 +84,9 @@ Supervised supervise(const Supervision& how) {
         child_id = 0;
         const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
         if (code == 0 || asked_to_stop) return {false, code};
-        if (code == static_cast<int>(ExitCode::usage)) {
-            say("not started again: the configuration was refused, and would be again");
+        if (code == static_cast<int>(ExitCode::usage) || code == static_cast<int>(ExitCode::fault)) {
+            say(code == static_cast<int>(ExitCode::usage) ? "not started again: the configuration was refused, and would be again"
+                                                          : "not started again: what was found must be looked at first");
             return {false, code};
         }
         const std::int64_t now = newest_step(how.checkpoints);

@@ -1,7 +1,7 @@
 // cli/supervise.h: starts a run again after it fell, from its newest good checkpoint.
 //
 // The run is a child process; this one only watches it. It is started again when it failed or was killed, after a delay that
-// doubles with every start in vain; not when it was done, was told to stop, or was refused for its configuration. It is given up
+// doubles with every start in vain; not when it was done, was told to stop, was refused for its configuration, or found a fault (exit code 17). It is given up
 // after `max` restarts, or when two starts in a row ended without a new checkpoint: more of them would end the same way.
 #pragma once
 

@@ -57,6 +57,7 @@ void add_train(CLI::App& app) {
             const char* why = train(*run);
             const std::filesystem::path report = finish(*run, why);
             if (world.rank() == 0) std::printf("report: %s\n", report.c_str());
+            run->findings->leave();
         });
     });
 }

@@ -232,6 +232,26 @@ struct ObserveSection {
     }
 };
 
+// What is done about steps that look wrong (docs/operations.md).
+struct FaultSection {
+    std::string mode = "report";
+    std::int64_t interval = 100;
+    double spike_factor = 10;
+    std::int64_t spike_steps = 100, tolerate = 0, replica_interval = 100;
+    std::vector<std::string> skip;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(mode, "report: a step that looks wrong is computed again, and the run stops if it is; validate: also every "
+                         "interval-th step is; disabled: a step that is not finite changes nothing, and training goes on");
+        KEEL_FIELD(interval, "with validate: steps from one that is computed twice to the next");
+        KEEL_FIELD(spike_factor, "a loss or gradient norm this many times the largest of the first spike_steps looks wrong; 0 never");
+        KEEL_FIELD(spike_steps, "steps that set the measure for spikes");
+        KEEL_FIELD(tolerate, "errors of the hardware that training survives, by the two of three results that agree; 0 stops at the first");
+        KEEL_FIELD(replica_interval, "steps between comparisons of what ranks hold in common, bit for bit; 0 compares nothing");
+        KEEL_FIELD(skip, "steps to pass over, as in 7 10-12: their data is consumed, and nothing else happens");
+    }
+};
+
 // Faults that a run is to suffer, to see what becomes of it (engine/fault/injected_fault.h). Never on by itself.
 struct InjectSection {
     std::vector<std::string> faults;
@@ -253,6 +273,7 @@ struct Config {
     NumericsSection numerics;
     CkptSection ckpt;
     ObserveSection observe;
+    FaultSection fault;
     InjectSection inject;
     RunSection run;
 
@@ -266,6 +287,7 @@ struct Config {
         section("numerics", numerics);
         section("ckpt", ckpt);
         section("observe", observe);
+        section("fault", fault);
         section("inject", inject);
         section("run", run);
     }

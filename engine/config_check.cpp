@@ -12,6 +12,7 @@
 #include "engine/config_names.h"
 #include "engine/data_spec.h"
 #include "engine/fault/injected_fault.h"
+#include "engine/fault/skip_list.h"
 #include "engine/parallel/layout.h"
 #include "engine/presets.h"
 #include "engine/schedule.h"
@@ -227,6 +228,18 @@ void check_memory_and_run(const Config& c) {
     require_choice("run.device", c.run.device, {"cpu"});
 }
 
+void check_fault(const FaultSection& f) {
+    require_choice("fault.mode", f.mode, {"report", "validate", "disabled"});
+    require_at_least("fault.interval", f.interval, 1);
+    require_range("fault.spike_factor", f.spike_factor, 0, std::numeric_limits<double>::max(), "at least 0 (0 turns it off)");
+    if (f.spike_factor > 0 && f.spike_factor <= 1)
+        fail_usage("--fault.spike_factor is ", f.spike_factor, "; every step would be a spike: give more than 1, or 0 for none");
+    require_at_least("fault.spike_steps", f.spike_steps, 1);
+    require_at_least("fault.tolerate", f.tolerate, 0);
+    require_at_least("fault.replica_interval", f.replica_interval, 0);
+    (void)SkipList(f.skip);
+}
+
 void check_train(const Config& c) {
     if (c.data.order == "megatron" && c.data.order_samples < c.train.samples)
         fail_usage("--data.order_samples ", c.data.order_samples, " is less than the ", c.train.samples, " samples of the run, and the ",
@@ -331,6 +344,7 @@ void resolve_and_validate(Config& config) {
     check_optim(config);
     check_memory_and_run(config);
     check_parallel(config);
+    check_fault(config.fault);
     (void)parse_injected_faults(config);
 }
 

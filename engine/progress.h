@@ -1,7 +1,7 @@
 // engine/progress.h: how far a run has come, what its next step will do, and what a step did.
 //
-// One number is progress: the samples consumed. Data position, learning rate and batch size follow from it (schedule.h),
-// so a run may stop on one layout and go on with another. Everything here is an integer: a checkpoint keeps it exactly,
+// One number is progress: the samples consumed. Data position and batch size follow from it, and the learning rate from those
+// of them that were trained on (schedule.h), so a run may stop on one layout and go on with another. Everything here is an integer: a checkpoint keeps it exactly,
 // and FLOPs follow from tokens and tokens_squared (observe/flops.h) instead of being summed in floating point.
 #pragma once
 
@@ -53,16 +53,20 @@ struct EvalResult {
 struct Progress {
     std::int64_t samples = 0;  // consumed, by skipped steps too: their data is gone for good
     std::int64_t steps = 0;    // taken, skipped ones included
-    std::int64_t skipped = 0;  // steps that changed nothing
-    std::int64_t tokens = 0, tokens_squared = 0;
+    std::int64_t skipped = 0;  // steps that changed nothing: not finite, or passed over (--fault.skip)
+    std::int64_t skipped_samples = 0;  // of those; the learning rate does not move on with them
+    std::int64_t tokens = 0, tokens_squared = 0;  // trained on
 
     void advance(const StepPlan& plan, const StepResult& result) {
         samples += plan.samples;
         steps += 1;
         skipped += result.applied ? 0 : 1;
+        skipped_samples += result.applied ? 0 : plan.samples;
         tokens += result.tokens;
         tokens_squared += result.tokens_squared;
     }
+    // The step is passed over: its data is consumed, and nothing else.
+    void pass_over(const StepPlan& plan) { samples += plan.samples, steps += 1, skipped += 1, skipped_samples += plan.samples; }
     bool operator==(const Progress&) const = default;
 };
 

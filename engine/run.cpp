@@ -13,6 +13,7 @@
 #include "engine/config_io.h"
 #include "engine/data_spec.h"
 #include "engine/evaluate.h"
+#include "engine/fault/dump.h"
 #include "engine/generate.h"
 #include "engine/observe/matmul_peak.h"
 #include "engine/model_shape.h"
@@ -111,6 +112,7 @@ template <class Load> void resume(Run& run, const std::string& state, const fs::
     run.model->share_params();
     set_exact_scales(run.config, *run.model, saved.scales);
     run.progress = saved.progress;
+    if (run.replay) run.replay->spikes = saved.spikes;
 }
 
 void warn(const std::string& text) { std::fprintf(stderr, "keel: warning: %s\n", text.c_str()); }
@@ -127,7 +129,8 @@ void heed(Run& run, const std::optional<Saved>& saved, bool last) {
 }
 
 std::string state_now(Run& run) {
-    return state_text(run.progress, run.config, run.data.tokenizer_hash(), exact_scales(run.config, *run.model));
+    return state_text(run.progress, run.config, run.data.tokenizer_hash(), exact_scales(run.config, *run.model),
+                      run.replay ? run.replay->spikes : StepSpikes{});
 }
 
 // Of token files: their sizes, and tokens from a thousand places of each. Not proof, but no two corpora have it in common.
@@ -206,6 +209,7 @@ Run::Run(Config asked, World* given)
       schedule(config),
       stream(threads_of_rank(config, world)),
       model(nullptr),
+      skip(config.fault.skip),
       loader(data, loader_spec(config)) {
     const bool first = world.rank() == 0;
     check_data(*this, data);
@@ -229,9 +233,22 @@ Run::Run(Config asked, World* given)
     executor = std::make_unique<Executor>(config, stream, ranks, *model);
     if (!config.inject.faults.empty()) {
         inject.emplace(config, world.rank(), world.size(), *model);
-        model->gradients().tap([this](int param, View<float> x) { inject->gradient(param, x); });
         if (first) warn(inject->warning());
     }
+    findings.emplace(config.run.dir, ranks.world, world.host(), config.ckpt.resume != "none");
+    replicas.emplace(config, stream, ranks, *model, world.host(), *findings);
+    if (config.fault.mode != "disabled") {
+        replay.emplace(config, stream, ranks, *model, world.host(), *findings,
+                       [this](const StepPlan& plan, std::span<const std::int64_t> micro_batches) {
+                           return dump_samples(config.run.dir, progress.steps + 1, loader, plan, micro_batches);
+                       });
+        executor->tap([this](int micro_batch, int chunk, int slot) { replay->forward(micro_batch, chunk, slot); });
+    }
+    if (inject || replay)
+        model->gradients().tap([this](int param, View<float> x) {
+            if (inject) inject->gradient(param, x);
+            if (replay) replay->gradient(param, x);
+        });
     saver.emplace(config, world, ranks.world, *model, checkpoint_root());
     std::optional<LocalCheckpoints::Found> local;
     if (config.ckpt.resume == "auto") local = saver->find_local(saved ? saved->step : 0, warn);
@@ -270,6 +287,7 @@ Run::Run(Config asked, World* given)
                  .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads() * world.size(),
                  .ranks = world.size(), .sources = sources_of(data)},
         ledger);
+    findings->to_log([this](const char* line) { observe->record_line(line); });
 }
 
 void save_checkpoint(Run& run) {

@@ -16,8 +16,12 @@
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "engine/config.h"
+#include "engine/fault/finding.h"
 #include "engine/fault/inject.h"
+#include "engine/fault/replay.h"
+#include "engine/fault/replicas.h"
 #include "engine/fault/run_lock.h"
+#include "engine/fault/skip_list.h"
 #include "engine/model/model.h"
 #include "engine/observe/ledger.h"
 #include "engine/observe/observe.h"
@@ -51,6 +55,10 @@ struct Run {
     std::unique_ptr<Model> model;
     std::unique_ptr<Executor> executor;
     std::optional<Injector> inject;  // of a run that is to suffer faults
+    SkipList skip;
+    std::optional<Findings> findings;
+    std::optional<Replay> replay;    // unless it is disabled
+    std::optional<Replicas> replicas;
     std::optional<Saver> saver;
     Loader loader;
     std::optional<Loader> valid_loader;

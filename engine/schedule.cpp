@@ -135,7 +135,7 @@ StepPlan Schedule::at(const Progress& progress) const {
             .samples = batch,
             .micro_batch = micro_batch_,
             .num_micro_batches = batch / micro_batch_,
-            .lr = learning_rate(optim_, decay_samples_, progress.samples)};
+            .lr = learning_rate(optim_, decay_samples_, progress.samples - progress.skipped_samples)};
 }
 
 bool Schedule::eval_due(const Progress& progress) const {

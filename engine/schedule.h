@@ -35,7 +35,7 @@ private:
     std::int64_t global_batch_, start_, increment_, ramp_samples_, increments_;
 };
 
-// The learning rate of an update after `samples` consumed samples. With W warm-up samples and the decay's end D:
+// The learning rate of an update after `samples` samples. With W warm-up samples and the decay's end D:
 //     n <= W           init_lr + (lr - init_lr) n / W                     (only if W > 0)
 //     constant         lr
 //     n > D            min_lr
@@ -44,7 +44,7 @@ private:
 //         linear 1 - r, cosine (1 + cos pi r) / 2,
 //         wsd 1 until D - wsd_samples, then with q from 0 to 1 over wsd_samples:
 //             linear 1 - q, cosine (1 + cos pi q) / 2, exponential 2 * 2^-q - 1, minus_sqrt 1 - sqrt q
-// A skipped step still moves the rate on: it consumed its samples.
+// `samples` are those that updates were made of: a step that changed nothing consumed its data and does not move the rate on.
 double learning_rate(const OptimSection& optim, std::int64_t decay_samples, std::int64_t samples);
 
 class Schedule {

@@ -81,15 +81,19 @@ void set_exact_scales(const Config& config, Model& model, const Scales& scales) 
     exact->set_scales(all);
 }
 
-std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash, const Scales& scales) {
+std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash, const Scales& scales,
+                       const StepSpikes& spikes) {
+    const auto measure = [](const Spikes& s) { return json{{"count", s.count}, {"largest", s.largest}}; };
     json state = {{"version", 1},
                         {"progress",
                          {{"samples", progress.samples},
                           {"steps", progress.steps},
                           {"skipped", progress.skipped},
+                          {"skipped_samples", progress.skipped_samples},
                           {"tokens", progress.tokens},
                           {"tokens_squared", progress.tokens_squared}}},
                         {"tokenizer_hash", tokenizer_hash},
+                        {"spikes", {{"loss", measure(spikes.loss)}, {"grad_norm", measure(spikes.grad_norm)}}},
                         {"config", to_toml(config)}};
     if (!scales.empty()) state["exact_scales"] = scales;
     return state.dump(2) + "\n";
@@ -103,10 +107,17 @@ SavedState parse_state(const std::string& text, const std::string& where) {
             fail(where + ": state of version ", state.at("version").get<int>(), "; this keel reads version 1");
         const json& p = state.at("progress");
         out.progress = {.samples = p.at("samples").get<std::int64_t>(), .steps = p.at("steps").get<std::int64_t>(),
-                        .skipped = p.at("skipped").get<std::int64_t>(), .tokens = p.at("tokens").get<std::int64_t>(),
+                        .skipped = p.at("skipped").get<std::int64_t>(),
+                        .skipped_samples = p.value("skipped_samples", std::int64_t{0}), .tokens = p.at("tokens").get<std::int64_t>(),
                         .tokens_squared = p.at("tokens_squared").get<std::int64_t>()};
         out.tokenizer_hash = state.at("tokenizer_hash").get<std::uint64_t>();
         if (const auto at = state.find("exact_scales"); at != state.end()) out.scales = at->get<Scales>();
+        if (const auto at = state.find("spikes"); at != state.end()) {
+            const auto measure = [&](const char* of) {
+                return Spikes{at->at(of).at("count").get<std::int64_t>(), at->at(of).at("largest").get<double>()};
+            };
+            out.spikes = {measure("loss"), measure("grad_norm")};
+        }
         out.config = from_toml(state.at("config").get<std::string>(), where);
     } catch (const json::exception& e) {
         fail(where + ": not the state of a keel checkpoint (", e.what(), ")");

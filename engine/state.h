@@ -9,6 +9,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/tensor.h"
 #include "engine/config.h"
+#include "engine/fault/spikes.h"
 #include "engine/model/model.h"
 #include "engine/progress.h"
 
@@ -25,7 +26,8 @@ std::vector<TensorPiece> state_pieces(Model& model, Pieces pieces);
 // The JSON text kept as state.json: progress, and the resolved configuration as TOML text.
 // `scales`: of exact sums, by parameter (engine/parallel/exact.h); empty without.
 using Scales = std::map<std::string, int>;
-std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash, const Scales& scales = {});
+std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash, const Scales& scales = {},
+                       const StepSpikes& spikes = {});
 
 // Those of a model that sums exactly; and put back, where a checkpoint has them.
 Scales exact_scales(const Config& config, Model& model);
@@ -36,6 +38,7 @@ struct SavedState {
     Config config;
     std::uint64_t tokenizer_hash = 0;
     Scales scales;
+    StepSpikes spikes;
 };
 SavedState parse_state(const std::string& text, const std::string& where);
 

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "engine/evaluate.h"
+#include "engine/observe/json_line.h"
 
 namespace keel {
 namespace {
@@ -74,6 +75,54 @@ struct Sums {
     }
 };
 
+// Gradients of every micro-batch, summed over all ranks, and what they come to. Nothing else is changed. nullopt: asked to stop.
+std::optional<StepResult> attempt(Run& run, const StepPlan& plan, Watch* watch) {
+    Model& model = *run.model;
+    const auto stop = [&] { return watch && watch->asked_to_stop(); };
+    std::optional<Sums> sums;
+    do {  // again only where the scale of exact sums did not fit
+        if (run.inject) run.inject->begin(run.progress.steps + 1);
+        if (run.replay) run.replay->begin_attempt();
+        Batches batches(run, run.loader, plan.first_sample, plan.samples, plan.micro_batch);
+        sums.emplace(run);
+        const auto add = [&](double loss) {
+            sums->add(loss);
+            if (run.replay) run.replay->loss(loss);
+        };
+        model.zero_grads();
+        if (!run.executor->train(batches.count(), std::ref(batches), std::ref(add), std::ref(stop))) return std::nullopt;
+        model.reduce_grads();
+        sums->count(batches);
+    } while (!model.gradients().fits(plan.samples));
+    sums->reduce(run);
+    StepResult result;
+    result.loss = {sums->loss, sums->counts[0]};
+    result.tokens = sums->counts[1], result.tokens_squared = sums->counts[2];
+
+    // Gradients are of the summed loss: the division by the number of targets is one scale of the update.
+    result.grad_norm = model.grad_norm() / static_cast<double>(result.loss.count);
+    result.applied = run.ranks.world.all(std::isfinite(result.loss.mean()) && std::isfinite(result.grad_norm));
+    if (ExactSums* exact = model.gradients().exact()) exact->advance();
+    return result;
+}
+
+// Whether the step is one to be skipped, and has been.
+bool pass_over(Run& run, const StepPlan& plan) {
+    if (!run.skip.contains(run.progress.steps + 1)) return false;
+    run.progress.pass_over(plan);
+    run.record([&](Observe& observe) {
+        observe.record_line(JsonLine("skip").count("step", run.progress.steps).count("samples", run.progress.samples).finish());
+    });
+    return true;
+}
+
+// Nothing of the step has been committed.
+const char* leave_for_fault(Run& run) {
+    if (run.findings->stop()->save) save_checkpoint(run);
+    tend_saves(run, false, true);
+    return "fault";
+}
+
 }  // namespace
 
 const char* train(Run& run) {
@@ -81,7 +130,9 @@ const char* train(Run& run) {
     run.record([&](Observe& observe) { observe.start(run.progress); });
     while (!run.schedule.done(run.progress)) {
         const StepPlan plan = run.schedule.at(run.progress);           // micro-batches and lr, by samples seen
-        const auto step = train_step(run, plan, &watch);               // forward, backward, update: all ranks or none
+        const auto step = pass_over(run, plan) ? std::nullopt          // its data is consumed, nothing else
+                                               : train_step(run, plan, &watch);  // forward, backward, update: all ranks or none
+        if (run.findings->stop()) return leave_for_fault(run);         // with the state from before the step
         if (step) {
             run.progress.advance(plan, *step);                         // samples, tokens
             run.record([&](Observe& observe) { observe.record(run.progress, plan, *step); });
@@ -98,35 +149,20 @@ const char* train(Run& run) {
 std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watch) {
     const Ledger::Scope scope(run.ledger, Phase::step);
     Model& model = *run.model;
-    const auto stop = [&] { return watch && watch->asked_to_stop(); };
-    std::optional<Sums> sums;
-    do {  // again only where the scale of exact sums did not fit
-        if (run.inject) run.inject->begin(run.progress.steps + 1);
-        Batches batches(run, run.loader, plan.first_sample, plan.samples, plan.micro_batch);
-        sums.emplace(run);
-        const auto add = [&](double loss) { sums->add(loss); };
-        model.zero_grads();
-        if (!run.executor->train(batches.count(), std::ref(batches), std::ref(add), std::ref(stop))) return std::nullopt;
-        model.reduce_grads();
-        sums->count(batches);
-    } while (!model.gradients().fits(plan.samples));
-    sums->reduce(run);
-    StepResult result;
-    result.loss = {sums->loss, sums->counts[0]};
-    result.tokens = sums->counts[1], result.tokens_squared = sums->counts[2];
-
-    // Gradients are of the summed loss: the division by the number of targets is one scale of the update.
-    const double targets = static_cast<double>(result.loss.count);
-    result.grad_norm = model.grad_norm() / targets;
-    result.applied = run.ranks.world.all(std::isfinite(result.loss.mean()) && std::isfinite(result.grad_norm));
-    if (ExactSums* exact = model.gradients().exact()) exact->advance();
-    if (!result.applied) return result;
+    if (run.replay) run.replay->begin_step(run.progress.steps + 1);
+    std::optional<StepResult> result;
+    do result = attempt(run, plan, watch);
+    while (result && run.replay && run.replay->again(plan, *result));  // what looks wrong is computed again
+    if (result && !run.findings->stop()) run.replicas->compare(run.progress.steps + 1, plan);
+    if (!result || run.findings->stop()) return std::nullopt;
+    if (!result->applied) return result;
     const OptimSection& optim = run.config.optim;
-    const double clip = optim.clip > 0 ? std::min(1.0, optim.clip / (result.grad_norm + 1e-6)) : 1.0;
+    const double clip = optim.clip > 0 ? std::min(1.0, optim.clip / (result->grad_norm + 1e-6)) : 1.0;
     model.update({.lr = static_cast<float>(plan.lr), .beta1 = static_cast<float>(optim.beta1),
                   .beta2 = static_cast<float>(optim.beta2), .eps = static_cast<float>(optim.eps),
                   .weight_decay = static_cast<float>(optim.weight_decay),
-                  .grad_scale = static_cast<float>(clip / targets), .step = run.progress.steps - run.progress.skipped + 1});
+                  .grad_scale = static_cast<float>(clip / static_cast<double>(result->loss.count)),
+                  .step = run.progress.steps - run.progress.skipped + 1});
     model.gradients().overlap(run.config.parallel.overlap);  // from the second step on
     return result;
 }

@@ -202,6 +202,11 @@ public:
         return bytes(slot, arena_.view(layout_.dh[static_cast<std::size_t>(buffer)]));
     }
 
+    View<std::byte> layer_input(int chunk, int layer, int slot) override {
+        const Block& b = blocks_[chunk_begin_[static_cast<std::size_t>(chunk)] + static_cast<std::size_t>(layer)];
+        return bytes(slot, b.forward[static_cast<std::size_t>(slot)].in);
+    }
+
     void logits(const Batch& batch, View<float> out) override {
         if (layout_.shard.tp * layout_.shard.cp * layout_.shard.stages > 1) fail("model: logits of a whole model are asked of a part");
         expect_shape("logits", out, {batch.ids.dim(0), config_.vocab});

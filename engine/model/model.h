@@ -60,6 +60,8 @@ public:
     virtual View<std::byte> input(int chunk, int slot) = 0;
     virtual View<std::byte> output(int slot) = 0;
     virtual View<std::byte> gradient(int slot, int buffer) = 0;
+    // After forward: what went into a chunk's layer, counted from its first.
+    virtual View<std::byte> layer_input(int chunk, int layer, int slot) = 0;
 
     // All of the model on one rank, all at once.
     double train_micro_batch(const Batch& batch) {

@@ -41,6 +41,7 @@ public:
     void record(const Progress& progress, const StepPlan& plan, const StepResult& step);
     void record_eval(const Progress& progress, const EvalResult& eval);
     void record_saving(const Progress& progress);
+    void record_line(const char* line) { write_json(line); }  // of another ledger: JSON, with its '\n'
     void record_save(const Progress& progress, const char* path, double seconds);
     // `why`: "done", "signal", … `sample`: text the model wrote, or empty. Returns where the report lies.
     std::filesystem::path finish(const Progress& progress, const char* why, const std::string& sample);

@@ -65,6 +65,7 @@ bool Executor::train(std::int64_t micro_batches, const Source& source, const Eac
             if (s.shape.stages == 1 && action.micro_batch > 0 && stop && stop()) return false;
             model_.load(slot, source(action.micro_batch));
             forward(s.shape, action.micro_batch, action.chunk, slot);
+            if (tap_) tap_(action.micro_batch, action.chunk, slot);
         } else {
             const double loss = backward(s.shape, action.micro_batch, action.chunk, slot, buffer,
                                          action.micro_batch == s.shape.micro_batches - 1);

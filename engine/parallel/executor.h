@@ -34,6 +34,8 @@ public:
     using Each = std::function<void(double loss)>;
     // Forward and backward of `micro_batches`; gradients are final afterwards, but not reduced. False if it was abandoned.
     bool train(std::int64_t micro_batches, const Source& source, const Each& each, const Stop& stop);
+    // Told every micro-batch of a training step that has been forward through a chunk, and the slot where it lies.
+    void tap(std::function<void(int micro_batch, int chunk, int slot)> tap) { tap_ = std::move(tap); }
     void record(Spans* spans) { spans_ = spans; }  // where actions and waits are written; may be null
     void evaluate(std::int64_t micro_batches, const Source& source, const Each& each);  // forward only
 
@@ -54,6 +56,7 @@ private:
     Model& model_;
     std::map<std::int64_t, Schedule> schedules_;  // by micro-batches
     std::vector<Ticket> outputs_, gradients_;     // per slot; per buffer of gradients
+    std::function<void(int micro_batch, int chunk, int slot)> tap_;
     Spans* spans_ = nullptr;
 };
 

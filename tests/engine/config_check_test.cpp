@@ -277,6 +277,17 @@ TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
 }
 
 // What is kept in checkpoints is TOML inside of JSON: a text that neither can hold must not wait for the first save.
+TEST(ConfigCheck, RefusesNonsenseAboutFaults) {
+    EXPECT_REFUSED(c.fault.mode = "validte", "--fault.mode is \"validte\"; did you mean validate? Choices are report, validate, disabled");
+    EXPECT_REFUSED(c.fault.interval = 0, "--fault.interval is 0; it must be at least 1");
+    EXPECT_REFUSED(c.fault.spike_factor = -1, "--fault.spike_factor is -1; it must be at least 0 (0 turns it off)");
+    EXPECT_REFUSED(c.fault.spike_factor = 1, "--fault.spike_factor is 1; every step would be a spike: give more than 1, or 0 for none");
+    EXPECT_REFUSED(c.fault.spike_steps = 0, "--fault.spike_steps is 0; it must be at least 1");
+    EXPECT_REFUSED(c.fault.tolerate = -1, "--fault.tolerate is -1; it must be at least 0");
+    EXPECT_REFUSED(c.fault.replica_interval = -1, "--fault.replica_interval is -1; it must be at least 0");
+    EXPECT_REFUSED(c.fault.skip = {"x"}, "--fault.skip x: this is no step, as in 7, and no range of them, as in 10-12");
+}
+
 TEST(ConfigCheck, RefusesTextsThatAreNotUtf8) {
     EXPECT_REFUSED(c.run.dir = "runs/caf\xe9",
                    "--run.dir is not UTF-8 from byte 8 on; rename the file, or write it in UTF-8");

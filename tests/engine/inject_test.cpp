@@ -27,6 +27,7 @@ protected:
         c.data.train = {(dir_.path() / "a.tok").string()};
         c.train.steps = 6;
         c.inject.faults = faults;
+        c.fault.mode = "disabled";  // what they do is left to stand
         return c;
     }
     static std::string refusal(Config c, const std::string& fault) {

@@ -104,7 +104,9 @@ TEST_F(RunTest, AStepCanBeRunAgainOnTheSameDataWithTheSameResult) {
 }
 
 TEST_F(RunTest, ANonFiniteGradientChangesNothingButConsumesItsData) {
-    keel::Run run(config("nan"));
+    Config c = config("nan");
+    c.fault.mode = "disabled";
+    keel::Run run(c);
     Curve curve;
     go(run, curve, 1);
     run.model->master()[5] = std::numeric_limits<float>::quiet_NaN();

@@ -199,7 +199,25 @@ TEST(Progress, SkippedStepsConsumeTheirDataAndTheirFlops) {
     Progress progress;
     for (int i = 1; i <= 5; ++i)
         progress.advance({.samples = 8}, {.loss = {}, .grad_norm = 1, .applied = i != 4, .tokens = 512, .tokens_squared = 512 * 64});
-    EXPECT_EQ(progress, (Progress{.samples = 40, .steps = 5, .skipped = 1, .tokens = 2560, .tokens_squared = 163840}));
+    EXPECT_EQ(progress, (Progress{.samples = 40, .steps = 5, .skipped = 1, .skipped_samples = 8, .tokens = 2560, .tokens_squared = 163840}));
+}
+
+// Five steps of 8 samples; the third is passed over, the fourth changes nothing: 40 samples are consumed, 24 were trained on.
+TEST(Progress, StepsPassedOverConsumeTheirDataAndNothingElse) {
+    Progress progress;
+    for (int i = 1; i <= 5; ++i) {
+        if (i == 3) progress.pass_over({.samples = 8});
+        else progress.advance({.samples = 8}, {.loss = {}, .grad_norm = 1, .applied = i != 4, .tokens = 512, .tokens_squared = 512 * 64});
+    }
+    EXPECT_EQ(progress, (Progress{.samples = 40, .steps = 5, .skipped = 2, .skipped_samples = 16, .tokens = 2048, .tokens_squared = 131072}));
+}
+
+TEST(Schedule, TheLearningRateMovesOnWithSamplesThatWereTrainedOn) {
+    Config config = small_run();
+    config.optim.schedule = "linear";
+    const Schedule schedule(config);
+    EXPECT_EQ(schedule.at({.samples = 40, .steps = 5, .skipped = 2, .skipped_samples = 16}).lr, schedule.at({.samples = 24, .steps = 3}).lr);
+    EXPECT_EQ(schedule.at({.samples = 40, .steps = 5, .skipped = 2, .skipped_samples = 16}).first_sample, 40);
 }
 
 TEST(LossSum, IsDividedOnceAfterAllSums) {
