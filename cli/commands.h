@@ -17,5 +17,6 @@ void add_convert(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_estimate(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_report(CLI::App& app);
 
 }  // namespace keel

@@ -1,5 +1,5 @@
 #include "cli/data_sample.h"
-#include "engine/observe/report.h"
+#include "engine/observe/html.h"
 #include "kernels/base/error.h"
 
 namespace keel {

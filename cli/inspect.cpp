@@ -24,7 +24,7 @@
 #include "data/tokenizer.h"
 #include "engine/config_io.h"
 #include "engine/observe/log_line.h"
-#include "engine/observe/report.h"
+#include "engine/observe/run_log.h"
 #include "engine/open_model.h"
 #include "engine/state.h"
 #include "kernels/base/file.h"
@@ -249,7 +249,7 @@ Report inspect_json(const fs::path& path, bool verify) {
 
 Report inspect_log(const fs::path& path) {
     const RunLog log = read_log(path);
-    Report r = {{"kind", "log of a run"}, {"path", path.string()},     {"sessions", log.sessions},
+    Report r = {{"kind", "log of a run"}, {"path", path.string()},     {"sessions", log.sessions.size()},
                 {"steps", log.steps},     {"skipped_steps", log.skipped}, {"tokens", log.tokens}};
     if (!log.loss.empty()) r["last_loss"] = number_text("%.4f", log.loss.back().y).text;
     if (!log.eval_loss.empty()) r["last_held_out_loss"] = number_text("%.4f", log.eval_loss.back().y).text;

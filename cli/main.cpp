@@ -30,7 +30,8 @@ constexpr const char* about =
     "  keel data show --data.train book.tok --data.seq_len 256    what the model will see of it\n"
     "  keel estimate --model.preset tiny --data.seq_len 256 …     what a run will need, before it runs\n"
     "  keel train --model.preset tiny --data.train book.tok …     train; writes checkpoints, log and report\n"
-    "  keel eval …, keel generate …                               measure it, let it write\n\n"
+    "  keel eval …, keel generate …                               measure it, let it write\n"
+    "  keel report RUN RUN …                                      compare runs\n\n"
     "Every setting of a run is a flag (--optim.lr 3e-4), and the same name in a TOML file given with --config.\n"
     "`keel COMMAND --help` lists them.";
 
@@ -68,6 +69,7 @@ void add_commands(CLI::App& app) {
     keel::add_convert(app);
     keel::add_verify(app);
     keel::add_bench(app);
+    keel::add_report(app);
 }
 
 // What must be given is a name of something (or a number), and "$UNSET" in a script gives the empty one.

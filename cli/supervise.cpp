@@ -13,6 +13,7 @@
 #include <string>
 
 #include "ckpt/checkpoint.h"
+#include "engine/observe/ledger.h"
 #include "kernels/base/error.h"
 
 namespace keel {
@@ -73,6 +74,7 @@ Supervised supervise(const Supervision& how) {
         if (child == 0) {
             for (std::size_t i = 0; i < watched.size(); ++i) sigaction(watched[i], &before[i], nullptr);
             sigprocmask(SIG_SETMASK, &unheld, nullptr);
+            process_start() = Clock::now();    // a session of its own in the run's ledger
             prctl(PR_SET_PDEATHSIG, SIGTERM);  // a run without its watcher saves and leaves
             return {true, 0};
         }

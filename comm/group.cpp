@@ -1,5 +1,6 @@
 #include "comm/group.h"
 
+#include <chrono>
 #include <cstring>
 
 namespace keel {
@@ -38,6 +39,19 @@ bool is_vote(Collective kind) {
 bool overlap(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::int64_t b_bytes) {
     return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
 }
+
+// Adds the time of its scope to `seconds`, also where an error ends it.
+class Counted {
+public:
+    explicit Counted(double& seconds) : seconds_(seconds) {}
+    ~Counted() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+private:
+    double& seconds_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 }  // namespace
 
@@ -127,7 +141,10 @@ void Group::perform(Stream* stream, const Call& call) {
         if (call.in != call.out && part > 0) std::memcpy(call.out, call.in, static_cast<std::size_t>(part));
         return;
     }
-    run(stream, call);
+    {
+        const Counted counted(seconds_);
+        run(stream, call);
+    }
     switch (call.kind) {
         case Collective::all_reduce:
         case Collective::all_reduce_max: traffic_.all_reduce += 2 * (n - 1) * part / n; break;
@@ -159,6 +176,7 @@ Ticket Group::post(Stream&, const std::byte* data, std::int64_t bytes, int to, i
 }
 
 void Group::take(Stream& stream, std::byte* data, std::int64_t bytes, int from, int channel) {
+    const Counted counted(seconds_);
     receive_bytes(stream, data, bytes, from, channel);
 }
 
@@ -168,6 +186,7 @@ void Group::wait(Stream&, Ticket& ticket) {
         fail(concat(name_, " group of ", rank_list(members_), ": the ticket is of another group"));
     void* message = std::exchange(ticket.message_, nullptr);
     ticket.group_ = nullptr;
+    const Counted counted(seconds_);
     end_send(message);
 }
 

@@ -146,6 +146,8 @@ public:
     virtual void abort(const std::string& why) noexcept = 0;
 
     const Traffic& traffic() const { return traffic_; }
+    // How long callers of this object were in collectives, receives and waits: moving bytes and waiting for the others.
+    double seconds() const { return seconds_; }
     std::int64_t collectives() const { return number_; }  // how many were begun, votes and barriers included
 
     // What one rank brings to a collective; ranks compare kind, element, count and root. For the transports and their
@@ -220,6 +222,7 @@ private:
     int rank_;
     std::int64_t number_ = 0;
     Traffic traffic_;
+    double seconds_ = 0;
 };
 
 // The group of one: what a single process with a single rank has. Every collective is the identity.

@@ -223,12 +223,19 @@ struct ObserveSection {
     bool tensorboard = true;
     std::string prometheus_file, http_address = "127.0.0.1";
     std::int64_t http_port = 0;
+    std::string timers = "coarse", device_peak;
+    double straggler_factor = 1.5;
+    std::int64_t straggler_times = 10;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(tensorboard, "write TensorBoard event files to run.dir/tensorboard");
         KEEL_FIELD(prometheus_file, "metrics for a node exporter's textfile collector; empty means run.dir/metrics.prom");
         KEEL_FIELD(http_port, "a Prometheus server scrapes the run at this port, as http://ADDRESS:PORT/metrics; 0 opens none");
         KEEL_FIELD(http_address, "numeric address that the port is opened on; 0.0.0.0 lets other machines in");
+        KEEL_FIELD(timers, "off, coarse or fine: compare the ranks' times at every log line, by phase, or also by what they did when");
+        KEEL_FIELD(straggler_factor, "a rank is slow that works slower than the median by this");
+        KEEL_FIELD(straggler_times, "log lines in a row on which a rank is slow before it is warned about, once; 0 never warns");
+        KEEL_FIELD(device_peak, "what MFU is measured against: a100, h100, h200, or a rank's dense peak in TFLOP/s by its datasheet");
     }
 };
 

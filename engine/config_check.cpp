@@ -13,6 +13,7 @@
 #include "engine/data_spec.h"
 #include "engine/fault/injected_fault.h"
 #include "engine/fault/skip_list.h"
+#include "engine/observe/mfu.h"
 #include "engine/parallel/layout.h"
 #include "engine/presets.h"
 #include "engine/schedule.h"
@@ -222,6 +223,10 @@ void check_memory_and_run(const Config& c) {
                    " both say where the weights come from; give only one of them");
     if (c.run.dir.empty()) fail_usage("--run.dir is missing: name the folder for checkpoints, log and report");
     require_range("observe.http_port", static_cast<double>(c.observe.http_port), 0, 65535, "a port, 1 to 65535, or 0 for none");
+    require_choice("observe.timers", c.observe.timers, {"off", "coarse", "fine"});
+    require_range("observe.straggler_factor", c.observe.straggler_factor, 1, 1e6, "at least 1");
+    require_at_least("observe.straggler_times", c.observe.straggler_times, 0);
+    (void)device_peak(c);
     require_at_least("run.threads", c.run.threads, 0);
     if (c.run.threads > Stream::max_threads)
         fail_usage("--run.threads is ", c.run.threads, "; the most keel takes is ", Stream::max_threads);

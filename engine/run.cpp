@@ -194,6 +194,20 @@ void check_prompt(const Run& run) {
                    "; shorten it");
 }
 
+// What a part of start-up makes.
+template <class Make> auto timed(StartupDials& startup, Startup part, Make&& make) {
+    const StartupDials::Scope scope(startup, part);
+    return make();
+}
+
+// The run is as old as the first of its ranks. Hosts have no clock in common but the time of day.
+void agree_on_start(Run& run) {
+    const double own = unix_seconds() - run.ledger.wall_seconds();
+    double newest = -own;
+    run.ranks.world.all_reduce_max(run.stream, View<double>(&newest, {1}));
+    run.ledger.begin_earlier(own + newest), run.startup.begin_earlier(own + newest);
+}
+
 }  // namespace
 
 Run::Run(Config asked, World* given)
@@ -201,10 +215,14 @@ Run::Run(Config asked, World* given)
       tokenizer(load_tokenizer(config)),
       tokenizer_json(tokenizer ? tokenizer->to_json() : std::string()),
       companions(tokenizer_companions(config)),
-      data(dataset_spec(config, tokenizer, config.data.train, Part::train, config.data.shuffle)),
+      data(timed(startup, Startup::data, [&] {
+          return Dataset(dataset_spec(config, tokenizer, config.data.train, Part::train, config.data.shuffle));
+      })),
       own_world(given ? nullptr : std::make_unique<SoloWorld>()),
       world(given ? *given : *own_world),
-      mesh(agreed(world, config, data), resolve_mesh(config.parallel, world.size()), config.model.tied),
+      mesh(timed(startup, Startup::groups, [&] {
+          return Mesh(agreed(world, config, data), resolve_mesh(config.parallel, world.size()), config.model.tied);
+      })),
       ranks(ranks_of(mesh)),
       schedule(config),
       stream(threads_of_rank(config, world)),
@@ -212,6 +230,8 @@ Run::Run(Config asked, World* given)
       skip(config.fault.skip),
       loader(data, loader_spec(config)) {
     const bool first = world.rank() == 0;
+    agree_on_start(*this);
+    startup.enter(Startup::data);
     check_data(*this, data);
     check_prompt(*this);
     if (const auto spec = valid_spec(config, tokenizer)) {
@@ -222,6 +242,7 @@ Run::Run(Config asked, World* given)
         valid_loader.emplace(*valid_data, loader_spec(config));
     }
     if (tokenizer) token_bytes = keel::token_bytes(*tokenizer, config.model.vocab);
+    startup.enter(Startup::checkpoint);
     if (first) {  // a failure here ends the other ranks, which wait below
         lock.emplace(config.run.dir);
         prepare_checkpoint_root(checkpoint_root());
@@ -229,6 +250,7 @@ Run::Run(Config asked, World* given)
     int damaged = 0;
     const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this, damaged);
 
+    startup.enter(Startup::model);
     model = make_model(config, stream, training_use(config, ranks.place), ranks);
     executor = std::make_unique<Executor>(config, stream, ranks, *model);
     if (!config.inject.faults.empty()) {
@@ -249,6 +271,7 @@ Run::Run(Config asked, World* given)
             if (inject) inject->gradient(param, x);
             if (replay) replay->gradient(param, x);
         });
+    startup.enter(Startup::checkpoint);
     saver.emplace(config, world, ranks.world, *model, checkpoint_root());
     std::optional<LocalCheckpoints::Found> local;
     if (config.ckpt.resume == "auto") local = saver->find_local(saved ? saved->step : 0, warn);
@@ -266,6 +289,7 @@ Run::Run(Config asked, World* given)
             load_checkpoint(ranks.world, saved->path, state_pieces(*model, Pieces::to_load));
         });
     } else {
+        startup.enter(Startup::optimizer);
         model->init(config.train.seed);
         if (!config.ckpt.init.empty()) {
             const ModelSource source = open_model(config.ckpt.init);
@@ -274,20 +298,23 @@ Run::Run(Config asked, World* given)
             config_json = source.config_json;
         }
     }
+    startup.enter(Startup::load);
+    begin_observing(*this);
     if (!first) return;
     // Whoever starts anew, or further back, begins another history: the next automatic resume must not find the old one.
     if (config.ckpt.resume != "auto")
         if (const auto aside = set_aside_checkpoints(checkpoint_root(), saved ? saved->step : -1))
             std::fprintf(stderr, "keel: later checkpoints of an earlier start are now in %s\n", aside->c_str());
     write_file_atomically(fs::path(config.run.dir) / "config.toml", to_toml(config));
+    const double peak = timed(startup, Startup::ceiling, [&] { return matmul_peak(stream, model->dtype()); });
     observe = std::make_unique<Observe>(
         config,
-        RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = matmul_peak(stream, model->dtype()) * world.size(),
+        RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = peak * world.size(),
                  .planned_bytes = model->plan().peak_bytes(), .memory_table = model->plan().table(),
                  .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads() * world.size(),
                  .ranks = world.size(), .sources = sources_of(data)},
         ledger);
-    findings->to_log([this](const char* line) { observe->record_line(line); });
+    findings->to_log([this](const char* line) { observe->tell(line); });
 }
 
 void save_checkpoint(Run& run) {
@@ -298,6 +325,7 @@ void save_checkpoint(Run& run) {
     run.model->gradients().need_all();
     run.record([&](Observe& observe) { observe.record_saving(run.progress); });
     heed(run, run.saver->save(run.stream, run.progress, state_now(run), extra), false);
+    run.restart_picture();
 }
 
 void tend_saves(Run& run, bool stepped, bool last) {
@@ -311,8 +339,9 @@ void tend_saves(Run& run, bool stepped, bool last) {
 }
 
 std::filesystem::path finish(Run& run, const char* why) {
+    Ending ending = record_end(run);
     if (!run.observe) return {};
-    std::string sample;
+    std::string& sample = ending.sample;
     if (const std::string& prompt = run.config.train.sample_prompt; !prompt.empty()) {
         try {
             std::unique_ptr<Model> whole;  // from the checkpoint just written, where this rank holds a part only
@@ -327,7 +356,7 @@ std::filesystem::path finish(Run& run, const char* why) {
             std::fprintf(stderr, "keel: warning: no sample: %s\n", e.what());
         }
     }
-    return run.observe->finish(run.progress, why, sample);
+    return run.observe->finish(run.progress, why, ending);
 }
 
 }  // namespace keel

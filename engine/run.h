@@ -25,6 +25,7 @@
 #include "engine/model/model.h"
 #include "engine/observe/ledger.h"
 #include "engine/observe/observe.h"
+#include "engine/observe/rank_times.h"
 #include "engine/parallel/executor.h"
 #include "engine/parallel/mesh.h"
 #include "engine/parallel/ranks.h"
@@ -37,6 +38,7 @@ namespace keel {
 struct Run {
     // Members are in the order of construction; each may lean on those before it.
     Ledger ledger;
+    StartupDials startup;
     std::optional<RunLock> lock;  // on run.dir, from before anything is written there until everything is
     Config config;  // resolved
     std::optional<Tokenizer> tokenizer;
@@ -52,6 +54,7 @@ struct Run {
     Schedule schedule;
     Progress progress;
     Stream stream;
+    std::optional<StepSpans> spans;  // with observe.timers: what ran when; the model's thread writes into it to the end
     std::unique_ptr<Model> model;
     std::unique_ptr<Executor> executor;
     std::optional<Injector> inject;  // of a run that is to suffer faults
@@ -63,7 +66,9 @@ struct Run {
     Loader loader;
     std::optional<Loader> valid_loader;
     std::vector<std::int32_t> token_bytes;  // bytes of text each id stands for; empty without a tokenizer
-    std::unique_ptr<Observe> observe;  // of rank 0, which keeps the run's log
+    std::optional<RankTimes> rank_times;    // with observe.timers and several ranks
+    std::optional<Stragglers> stragglers;   // of rank 0
+    std::unique_ptr<Observe> observe;       // of rank 0, which keeps the run's log
 
     // `config` as the user gave it; vocab 0 is filled from the tokenizer. Loads a checkpoint if config.ckpt says so. Every rank
     // of `world`, which must outlive it, makes one; without a world it is the only rank.
@@ -74,8 +79,19 @@ struct Run {
         if (observe) body(*observe);
     }
 
+    Spans* what_ran() { return spans ? &spans->here : nullptr; }  // on the thread that runs the loop
+    // After what is no part of a step, with nothing under way beside: its picture is to have no gap.
+    void restart_picture() {
+        if (spans) spans->here.clear(), spans->beside.clear();
+    }
     std::filesystem::path checkpoint_root() const { return std::filesystem::path(config.run.dir) / "checkpoints"; }
 };
+
+// What the ledgers are told (engine/record.cpp), by every rank: before the loop, after every step, at the end.
+void begin_observing(Run& run);
+void record_start(Run& run);
+void record_step(Run& run, const StepPlan& plan, const StepResult& step);
+Ending record_end(Run& run);
 
 // Writes a checkpoint of this moment, or begins to; a later run resumes from it bit for bit.
 void save_checkpoint(Run& run);

@@ -23,6 +23,7 @@ public:
     }
     const Batch& operator()(std::int64_t i) {
         const Ledger::Scope scope(run_.ledger, Phase::data_wait);
+        const Spans::Scope span(run_.what_ran(), "data");
         const Batch& batch = loader_.next(begin(i), size(i));
         if (begin(i + 1) < end_) loader_.hint(begin(i + 1), size(i + 1));
         if (i != counted_) return batch;  // another pipeline chunk reads it again
@@ -95,10 +96,12 @@ std::optional<StepResult> attempt(Run& run, const StepPlan& plan, Watch* watch) 
         sums->count(batches);
     } while (!model.gradients().fits(plan.samples));
     sums->reduce(run);
+    if (run.spans) run.spans->cut();  // here nothing is under way beside
     StepResult result;
     result.loss = {sums->loss, sums->counts[0]};
     result.tokens = sums->counts[1], result.tokens_squared = sums->counts[2];
 
+    const Ledger::Scope scope(run.ledger, Phase::optimizer);
     // Gradients are of the summed loss: the division by the number of targets is one scale of the update.
     result.grad_norm = model.grad_norm() / static_cast<double>(result.loss.count);
     result.applied = run.ranks.world.all(std::isfinite(result.loss.mean()) && std::isfinite(result.grad_norm));
@@ -111,7 +114,7 @@ bool pass_over(Run& run, const StepPlan& plan) {
     if (!run.skip.contains(run.progress.steps + 1)) return false;
     run.progress.pass_over(plan);
     run.record([&](Observe& observe) {
-        observe.record_line(JsonLine("skip").count("step", run.progress.steps).count("samples", run.progress.samples).finish());
+        observe.tell(JsonLine("skip").count("step", run.progress.steps).count("samples", run.progress.samples).finish());
     });
     return true;
 }
@@ -127,7 +130,7 @@ const char* leave_for_fault(Run& run) {
 
 const char* train(Run& run) {
     Watch watch(run.ranks.world);
-    run.record([&](Observe& observe) { observe.start(run.progress); });
+    record_start(run);
     while (!run.schedule.done(run.progress)) {
         const StepPlan plan = run.schedule.at(run.progress);           // micro-batches and lr, by samples seen
         const auto step = pass_over(run, plan) ? std::nullopt          // its data is consumed, nothing else
@@ -135,7 +138,7 @@ const char* train(Run& run) {
         if (run.findings->stop()) return leave_for_fault(run);         // with the state from before the step
         if (step) {
             run.progress.advance(plan, *step);                         // samples, tokens
-            run.record([&](Observe& observe) { observe.record(run.progress, plan, *step); });
+            record_step(run, plan, *step);
             if (run.schedule.eval_due(run.progress)) evaluate(run);
         }
         const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress), run.schedule.done(run.progress));
@@ -147,15 +150,19 @@ const char* train(Run& run) {
 }
 
 std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watch) {
-    const Ledger::Scope scope(run.ledger, Phase::step);
+    const Ledger::Scope scope(run.ledger, Phase::compute);
     Model& model = *run.model;
     if (run.replay) run.replay->begin_step(run.progress.steps + 1);
-    std::optional<StepResult> result;
-    do result = attempt(run, plan, watch);
-    while (result && run.replay && run.replay->again(plan, *result));  // what looks wrong is computed again
+    std::optional<StepResult> result = attempt(run, plan, watch);
+    while (result && run.replay && run.replay->again(plan, *result)) {  // what looks wrong is computed again
+        const Ledger::Scope recovery(run.ledger, Phase::recovery);
+        result = attempt(run, plan, watch);
+    }
     if (result && !run.findings->stop()) run.replicas->compare(run.progress.steps + 1, plan);
     if (!result || run.findings->stop()) return std::nullopt;
     if (!result->applied) return result;
+    const Ledger::Scope update(run.ledger, Phase::optimizer);
+    const Spans::Scope span(run.what_ran(), "optimizer");
     const OptimSection& optim = run.config.optim;
     const double clip = optim.clip > 0 ? std::min(1.0, optim.clip / (result->grad_norm + 1e-6)) : 1.0;
     model.update({.lr = static_cast<float>(plan.lr), .beta1 = static_cast<float>(optim.beta1),
@@ -177,6 +184,7 @@ void evaluate(Run& run) {
     Sums sums(run);
     const auto add = [&](double loss) { sums.add(loss); };
     run.executor->evaluate(batches.count(), std::ref(batches), std::ref(add));
+    run.restart_picture();
     sums.count(batches);
     sums.reduce(run);
     const EvalResult result{.loss = {sums.loss, sums.counts[0]}, .bytes = sums.counts[3],

@@ -83,15 +83,21 @@ std::vector<Point> thin_out(const std::vector<Point>& points, std::size_t limit)
 }
 
 std::string svg_chart(const Chart& chart) {
-    const std::vector<Point> all = finite(chart.line), line = thin_out(all, most_points), dots = finite(chart.dots);
+    const std::vector<Point> dots = finite(chart.dots);
+    std::vector<Point> all = dots;
+    std::vector<Curve> lines;
+    for (const Curve& curve : chart.lines) {
+        const std::vector<Point> points = finite(curve.points);
+        if (points.empty()) continue;
+        lines.push_back({thin_out(points, most_points), curve.css});
+        all.push_back({points.front().x, lines.back().points.front().y}), all.push_back({points.back().x, lines.back().points.back().y});
+        all.insert(all.end(), lines.back().points.begin(), lines.back().points.end());
+    }
     std::string out = "<figure><figcaption>" + chart.title + "</figcaption>";
-    if (line.empty() && dots.empty()) return out + "<p class=\"note\">nothing finite was recorded</p></figure>";
+    if (all.empty()) return out + "<p class=\"note\">nothing finite was recorded</p></figure>";
 
     double x0 = INFINITY, x1 = -INFINITY, y0 = INFINITY, y1 = -INFINITY;
-    for (const auto* points : {&line, &dots})
-        for (const Point& p : *points) y0 = std::min(y0, p.y), y1 = std::max(y1, p.y);
-    for (const auto* points : {&all, &dots})
-        for (const Point& p : *points) x0 = std::min(x0, p.x), x1 = std::max(x1, p.x);
+    for (const Point& p : all) x0 = std::min(x0, p.x), x1 = std::max(x1, p.x), y0 = std::min(y0, p.y), y1 = std::max(y1, p.y);
     if (chart.from_zero) y0 = std::min(y0, 0.0);
     Scale scale{round_axis(x0, x1), round_axis(y0, y1)};
     scale.x.low = x0;  // the curve fills the width
@@ -113,9 +119,12 @@ std::string svg_chart(const Chart& chart) {
                tick_text(v, scale.x) + "</text>";
     out += print("<text class=\"tick\" text-anchor=\"end\" x=\"%.0f\" y=\"%.0f\">", width - right, height - 5) +
            chart.x_label + "</text>";
-    if (line.size() == 1) out += print("<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>", scale.px(line[0].x), scale.py(line[0].y));
-    else if (!chart.noisy || line.size() < 50) out += path(scale, line, "line");
-    else out += path(scale, line, "faint") + path(scale, smooth(line), "line");
+    for (const auto& [line, css] : lines) {
+        const bool smoothed = chart.noisy && line.size() >= 50;
+        if (line.size() == 1) out += print("<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>", scale.px(line[0].x), scale.py(line[0].y));
+        else if (smoothed && lines.size() == 1) out += path(scale, line, "faint");
+        if (line.size() > 1) out += path(scale, smoothed ? smooth(line) : line, css.c_str());
+    }
     for (const Point& p : dots)
         out += print("<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%.6g: %.6g</title></circle>", scale.px(p.x),
                      scale.py(p.y), p.x, p.y);

@@ -11,12 +11,17 @@ struct Point {
     double x, y;
 };
 
+struct Curve {
+    std::vector<Point> points{};
+    std::string css = "line";
+};
+
 struct Chart {
     std::string title{}, x_label{};
-    std::vector<Point> line{};
+    std::vector<Curve> lines{};
     std::vector<Point> dots{};   // marked one by one, for example evaluations
     bool from_zero = false;    // the y axis starts at 0
-    bool noisy = false;        // draw the line faintly, and a running mean over it
+    bool noisy = false;        // draw a running mean, and faintly the line itself where it is the only one
 };
 
 // Points that are not finite are left out. No finite point at all: a line of text instead of a chart.

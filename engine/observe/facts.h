@@ -33,7 +33,7 @@ struct StepFacts {
     Progress progress{};  // after the step
     StepPlan plan{};
     StepResult result{};
-    double seconds = 0;  // of Phase::step and Phase::data_wait
+    double seconds = 0;  // of the phases that train (ledger.h)
     double tokens_per_second = 0, flops = 0, flops_per_second = 0;
     double peak_share = -1;         // of the matmul peak; negative: not known
     double total_flops = 0;         // of the run, to here

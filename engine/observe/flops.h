@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "engine/config.h"
 #include "engine/progress.h"
@@ -22,12 +23,16 @@ struct Flops {
 
     Flops() = default;
     explicit Flops(const ModelSection& model);  // resolved
+    // Of a rank that holds `layers` of the blocks, and the head or not, and does a `ways`-th of what they cost.
+    static Flops share(const ModelSection& model, std::int64_t layers, bool head, std::int64_t ways);
 
     double of(std::int64_t tokens, std::int64_t tokens_squared) const {
         return per_token * static_cast<double>(tokens) + per_square * static_cast<double>(tokens_squared);
     }
     double of(const Progress& progress) const { return of(progress.tokens, progress.tokens_squared); }
     double of(const StepResult& step) const { return of(step.tokens, step.tokens_squared); }
+    // "39642464256 per token + 786432 per squared length of a document"
+    std::string formula() const;
     // Per token of a document of `length` tokens.
     double at_length(std::int64_t length) const { return per_token + per_square * static_cast<double>(length); }
 };

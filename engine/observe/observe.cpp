@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include "engine/config_io.h"
 #include "engine/observe/json_line.h"
+#include "engine/observe/mfu.h"
 #include "engine/observe/report.h"
+#include "engine/observe/run_log.h"
 
 namespace keel {
 namespace {
@@ -16,11 +18,15 @@ namespace {
 constexpr double forget = 0.95;      // per step, of the rate behind "left"
 constexpr double bar_seconds = 0.1;  // a bar that is drawn more often costs more than it tells
 
-double training_seconds(const Ledger& ledger) { return ledger.seconds(Phase::step) + ledger.seconds(Phase::data_wait); }
-
-double unix_time() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+double training_seconds(const Ledger& ledger) {
+    const PhaseSeconds all = ledger.all_seconds();
+    double sum = 0;
+    for (std::size_t i = 0; i < phase_count; ++i)
+        if (is_training(static_cast<Phase>(i))) sum += all[i];
+    return sum;
 }
+
+double microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0.0; }
 
@@ -41,8 +47,7 @@ Observe::Observe(const Config& config, const RunFacts& facts, Ledger& ledger)
 Observe::~Observe() { clear_bar(); }
 
 void Observe::start(const Progress& progress) {
-    if (ledger_.phase() == Phase::startup) ledger_.enter(Phase::other);  // the loop begins; what it does has its own phases
-    logged_ = progress;
+    logged_ = first_ = latest_ = progress;
     logged_seconds_ = recorded_seconds_ = training_seconds(ledger_);
     std::printf("run %s parameters %lld dtype %s threads %d steps %lld samples %lld planned_bytes %lld config %s\n",
                 dir_.c_str(), static_cast<long long>(facts_.parameters), config_.model.dtype.c_str(), facts_.threads,
@@ -50,9 +55,10 @@ void Observe::start(const Progress& progress) {
                 static_cast<long long>(facts_.planned_bytes), config_hash(config_).c_str());
     if (energy_.devices() == 0) std::printf("energy is not measured: %s\n", energy_.absence().c_str());
     std::fflush(stdout);  // and stdio has its buffer before the first step
-    outputs_.start(progress, unix_time());
+    outputs_.start(progress, unix_seconds());
     write_json(JsonLine("start")
-                   .number("time", unix_time())
+                   .number("time", unix_seconds())
+                   .number("wall_seconds", ledger_.wall_seconds())
                    .count("step", progress.steps)
                    .count("samples", progress.samples)
                    .count("parameters", facts_.parameters)
@@ -65,12 +71,23 @@ void Observe::start(const Progress& progress) {
                    .text("config_hash", config_hash(config_))
                    .text("version", KEEL_VERSION)
                    .finish());
+    write_seconds(progress);
+}
+
+// What the session has spent so far: so much is known of one that is killed.
+void Observe::write_seconds(const Progress& progress) {
+    const auto now = Clock::now();
+    JsonLine json("seconds");
+    json.count("step", progress.steps);
+    const PhaseSeconds seconds = ledger_.all_seconds(now);
+    for (std::size_t i = 0; i < phase_count; ++i) json.number(key(static_cast<Phase>(i)), microseconds(seconds[i]));
+    write_json(json.number("wall_seconds", microseconds(ledger_.wall_seconds(now))).finish());
 }
 
 StepFacts Observe::facts_of(const Progress& progress, const StepPlan& plan, const StepResult& step) {
     const double now = training_seconds(ledger_), seconds = now - recorded_seconds_;
     recorded_seconds_ = now;
-    StepFacts facts{.unix_time = unix_time(),
+    StepFacts facts{.unix_time = unix_seconds(),
                     .progress = progress,
                     .plan = plan,
                     .result = step,
@@ -91,6 +108,7 @@ StepFacts Observe::facts_of(const Progress& progress, const StepPlan& plan, cons
 
 void Observe::record(const Progress& progress, const StepPlan& plan, const StepResult& step) {
     const StepFacts facts = facts_of(progress, plan, step);
+    latest_ = progress;
     rate_samples_ = forget * rate_samples_ + static_cast<double>(plan.samples);
     rate_seconds_ = forget * rate_seconds_ + facts.seconds;
     const double left = rate_samples_ > 0 && rate_seconds_ > 0
@@ -138,6 +156,7 @@ void Observe::record(const Progress& progress, const StepPlan& plan, const StepR
                            .seconds_left = left,
                            .skipped = progress.skipped});
         show_line(text);
+        write_seconds(progress);
         logged_ = progress;
         logged_seconds_ = recorded_seconds_;
         interval_loss_ = {};
@@ -158,11 +177,14 @@ void Observe::record_eval(const Progress& progress, const EvalResult& eval) {
     char text[log_line_size];
     format_eval(text, progress.steps, eval);
     show_line(text);
-    outputs_.eval(progress, eval, unix_time());
+    outputs_.eval(progress, eval, unix_seconds());
     recorded_joules_ = energy_.joules();
 }
 
-void Observe::record_saving(const Progress& progress) { outputs_.saving(progress, unix_time()); }
+void Observe::record_saving(const Progress& progress) {
+    outputs_.saving(progress, unix_seconds());
+    write_seconds(progress);  // whoever goes on from it loses what comes after this moment
+}
 
 void Observe::record_save(const Progress& progress, const char* path, double seconds) {
     write_json(JsonLine("save")
@@ -171,20 +193,41 @@ void Observe::record_save(const Progress& progress, const char* path, double sec
                    .text("path", path)
                    .number("seconds", seconds)
                    .finish());
-    outputs_.saved(progress, unix_time());
+    outputs_.saved(progress, unix_seconds());
     recorded_joules_ = energy_.joules();
+    if (progress.steps == latest_.steps) write_seconds(progress);  // and not of one that was written while training went on
 }
 
-std::filesystem::path Observe::finish(const Progress& progress, const char* why, const std::string& sample) {
+void Observe::tell(const char* json, const char* line) {
+    write_json(json);
+    if (line) show_line(line);
+}
+
+void Observe::warn(const std::string& text) {
     clear_bar();
+    std::fprintf(stderr, "keel: warning: %s\n", text.c_str());
+}
+
+// What the session came to, for people: utilisation, goodput, and what observing took.
+void Observe::show_end(const Progress& progress) {
+    const double seconds = training_seconds(ledger_);
+    const std::int64_t steps = progress.steps - first_.steps;
+    if (steps == 0 || !(seconds > 0)) return;
+    const double flops = flops_.of(progress.tokens - first_.tokens, progress.tokens_squared - first_.tokens_squared);
+    std::printf("%s\n", mfu_text(config_, flops, seconds, facts_.ranks, facts_.matmul_peak).c_str());
+    std::printf("goodput %.1f %% of %.1f s; observing took %.3f ms a step, %.3f %% of it\n",
+                100 * goodput(ledger_.all_seconds()), ledger_.wall_seconds(), 1e3 * cost_seconds_ / static_cast<double>(steps),
+                100 * cost_seconds_ / seconds);
+}
+
+std::filesystem::path Observe::finish(const Progress& progress, const char* why, const Ending& ending) {
+    clear_bar();
+    show_end(progress);
+    write_seconds(progress);
     JsonLine json("end");
-    json.text("why", why).number("time", unix_time()).count("step", progress.steps).count("samples", progress.samples);
-    for (std::size_t i = 0; i < phase_count; ++i) {
-        const auto phase = static_cast<Phase>(i);
-        json.number(key(phase), ledger_.seconds(phase));
-    }
+    json.text("why", why).number("time", unix_seconds()).count("step", progress.steps).count("samples", progress.samples);
     if (energy_.devices() > 0) json.number("joules", energy_.joules());
-    write_json(json.number("wall_seconds", ledger_.wall_seconds()).finish());
+    write_json(json.number("observe_seconds", microseconds(cost_seconds_)).finish());
     const auto path = dir_ / "report.html";
     write_report(path, dir_ / "log.jsonl",
                  {.config = config_,
@@ -192,18 +235,14 @@ std::filesystem::path Observe::finish(const Progress& progress, const char* why,
                   .matmul_peak = facts_.matmul_peak,
                   .memory_table = facts_.memory_table,
                   .threads = facts_.threads,
-                  .sample = sample});
+                  .ranks = facts_.ranks,
+                  .ending = ending});
     return path;
 }
 
 void Observe::write_json(const char* line) {
     log_.write(line);
     log_.flush();
-}
-
-void Observe::warn(const std::string& text) {
-    clear_bar();
-    std::fprintf(stderr, "keel: warning: %s\n", text.c_str());
 }
 
 void Observe::show_line(const char* line) {

@@ -10,7 +10,7 @@
 //
 // The log line (log_line.h) goes to stdout, the bar to stderr if that is a terminal. RUN/log.jsonl is appended to and can
 // be read while the run goes on: every record is written out as a whole line. Seconds come from the Ledger: the time of a
-// step is its share of Phase::step and Phase::data_wait; evaluation and checkpoints are not throughput.
+// step is its share of the phases that train (is_training); evaluation and checkpoints are not throughput.
 // After the constructor nothing here allocates but finish().
 #pragma once
 
@@ -25,6 +25,7 @@
 #include "engine/observe/ledger.h"
 #include "engine/observe/log_line.h"
 #include "engine/observe/outputs.h"
+#include "engine/observe/report.h"
 #include "engine/progress.h"
 
 namespace keel {
@@ -41,15 +42,20 @@ public:
     void record(const Progress& progress, const StepPlan& plan, const StepResult& step);
     void record_eval(const Progress& progress, const EvalResult& eval);
     void record_saving(const Progress& progress);
-    void record_line(const char* line) { write_json(line); }  // of another ledger: JSON, with its '\n'
     void record_save(const Progress& progress, const char* path, double seconds);
-    // `why`: "done", "signal", … `sample`: text the model wrote, or empty. Returns where the report lies.
-    std::filesystem::path finish(const Progress& progress, const char* why, const std::string& sample);
+    // Other ledgers' words: a record for log.jsonl, as JsonLine makes it, and a line of the log. Warnings are for
+    // people.
+    void tell(const char* json, const char* line = nullptr);
+    void warn(const std::string& text);
+    void add_cost(double seconds) { cost_seconds_ += seconds; }  // of observing itself
+    // `why`: "done", "signal", … Returns where the report lies.
+    std::filesystem::path finish(const Progress& progress, const char* why, const Ending& ending);
 
 private:
     StepFacts facts_of(const Progress& progress, const StepPlan& plan, const StepResult& step);
-    void warn(const std::string& text);
     void write_json(const char* line);
+    void write_seconds(const Progress& progress);
+    void show_end(const Progress& progress);
     void show_line(const char* line);
     void draw_bar(const Progress& progress, double loss, double seconds_left);
     void clear_bar();
@@ -67,9 +73,11 @@ private:
 
     // Since the last log line.
     Progress logged_;
-    double logged_seconds_ = 0;      // Phase::step + Phase::data_wait, then
+    double logged_seconds_ = 0;      // of training (is_training), then
     double recorded_seconds_ = 0;    // the same at the last record
     double recorded_joules_ = 0;     // at the last record, evaluation or checkpoint: what those took is no step's
+    double cost_seconds_ = 0;        // of observing
+    Progress first_, latest_;        // at start(), at the last record
     LossSum interval_loss_;
     double bar_drawn_ = -1;          // wall seconds
     double rate_samples_ = 0, rate_seconds_ = 0;  // recent steps, older ones fading; for the time left

@@ -3,15 +3,26 @@
 // One thread writes to a Spans. Nothing is allocated after reserve(); when it is full, later spans are counted and dropped.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/observe/ledger.h"
 
 namespace keel {
 
+// What a span can be. "receive" and "wait" are times in which a thread waits.
+inline constexpr std::array span_names{"forward", "backward", "receive", "reduce", "gather", "wait", "optimizer", "data"};
+inline std::size_t span_kind(std::string_view name) {
+    return static_cast<std::size_t>(std::ranges::find(span_names, name) - span_names.begin());
+}
+using SpanSeconds = std::array<double, span_names.size()>;
+
 struct Span {
-    const char* name;          // a literal: "forward", "backward", "receive", "reduce", "gather", "wait"
+    const char* name;          // one of span_names
     int index, chunk;          // micro-batch and chunk, or bucket; -1 where there is none
     Clock::time_point begin, end;
 };
@@ -48,6 +59,27 @@ public:
 private:
     std::vector<Span> spans_;
     std::int64_t dropped_ = 0;
+};
+
+// Of a rank's two threads, the one that computes and the one that communicates beside it: the step under way, and the last
+// whole one. A step is cut where nothing is under way beside: when gradients are reduced, before the update. It begins with
+// the update and the gathers of the step before, which forward hides.
+class StepSpans {
+public:
+    explicit StepSpans(std::size_t capacity) {
+        for (Spans* s : {&here, &beside, &last_here, &last_beside}) s->reserve(capacity);
+    }
+    void cut() {
+        for (const Spans* s : {&here, &beside})
+            for (const Span& span : s->all())
+                if (const std::size_t kind = span_kind(span.name); kind < seconds.size())
+                    seconds[kind] += seconds_between(span.begin, span.end);
+        std::swap(here, last_here), std::swap(beside, last_beside);
+        here.clear(), beside.clear();
+    }
+
+    Spans here, beside, last_here, last_beside;
+    SpanSeconds seconds{};  // of all steps that were cut, both threads
 };
 
 }  // namespace keel

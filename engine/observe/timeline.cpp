@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 
 #include "engine/observe/print.h"
 
@@ -19,10 +20,38 @@ Look look(const Span& span) {
     if (is("forward")) return {"f", "F"};
     if (is("backward")) return {"b", "B"};
     if (is("receive") || is("wait")) return {"w", ""};
+    if (is("optimizer")) return {"o", "O"};
+    if (is("data")) return {"d", "D"};
     return {"c", is("reduce") ? "R" : is("gather") ? "G" : ""};
 }
 
 }  // namespace
+
+std::string spans_text(const Spans& spans) {
+    const auto now = Clock::now();
+    const double unix_now = unix_seconds();
+    std::string out;
+    for (const Span& s : spans.all())
+        out += print("%d %d %d %.9f %.9f\n", static_cast<int>(span_kind(s.name)), s.index, s.chunk, unix_now - seconds_between(s.begin, now),
+                     seconds_between(s.begin, s.end));
+    return out;
+}
+
+Spans read_spans(const std::string& text) {
+    Spans out;
+    out.reserve(static_cast<std::size_t>(std::ranges::count(text, '\n')));
+    std::istringstream in(text);
+    const auto duration = [](double s) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)); };
+    std::size_t kind = 0;
+    double begin = 0, seconds = 0;
+    for (Span s{}; in >> kind >> s.index >> s.chunk >> begin >> seconds;) {
+        if (kind >= span_names.size()) continue;
+        s.name = span_names[kind];
+        s.begin = Clock::time_point(duration(begin)), s.end = s.begin + duration(seconds);
+        out.add(s);
+    }
+    return out;
+}
 
 std::string timeline_svg(std::span<const TimelineLane> lanes) {
     Clock::time_point begin = Clock::time_point::max(), end = Clock::time_point::min();
@@ -32,11 +61,11 @@ std::string timeline_svg(std::span<const TimelineLane> lanes) {
     const double seconds = std::max(1e-9, std::chrono::duration<double>(end - begin).count());
     const double height = top + static_cast<double>(lanes.size()) * (lane_height + gap) + 30;
     std::string out;
-    out += print("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n",
+    out += print("<svg class=\"timeline\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n",
                   width + 20, height);
-    out += "<style>text{fill:#222}.f{fill:#4c78a8}.b{fill:#59a14f}.c{fill:#e15759}.w{fill:#bab0ac;opacity:.5}.t{fill:#fff}"
+    out += "<style>text{fill:#222}.f{fill:#4c78a8}.b{fill:#59a14f}.c{fill:#e15759}.o{fill:#b07aa1}.d{fill:#edc948}.w{fill:#bab0ac;opacity:.5}.t{fill:#fff}"
            ".lane{fill:#8883;}@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>\n";
-    out += print("<text x=\"%.0f\" y=\"20\">one step, %.1f ms: forward (blue), backward (green), reduce and gather (red), waiting (grey)</text>\n",
+    out += print("<text x=\"%.0f\" y=\"20\">one step, %.1f ms: forward (blue), backward (green), optimizer (violet), data (yellow), reduce and gather (red), waiting (grey)</text>\n",
                   left, 1e3 * seconds);
     double y = top;
     for (const TimelineLane& lane : lanes) {

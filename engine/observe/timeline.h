@@ -14,6 +14,10 @@ struct TimelineLane {
     const Spans* spans;
 };
 
+// Spans as text that travels between processes: the time of day is what their clocks have in common.
+std::string spans_text(const Spans& spans);
+Spans read_spans(const std::string& text);
+
 // A self-contained SVG that reads well on white and on dark paper. Lanes share one clock.
 std::string timeline_svg(std::span<const TimelineLane> lanes);
 

@@ -19,6 +19,11 @@ struct Ranks {
     Group& embedding; // first and last stage, where they share a tied embedding; else this rank alone
 };
 
+// Of the thread that runs the loop, in collectives and waiting for messages. `beside` is another thread's.
+inline double communication_seconds(const Ranks& r) {
+    return r.world.seconds() + r.tp.seconds() + r.cp.seconds() + r.pp.seconds() + r.replicas.seconds() + r.embedding.seconds();
+}
+
 inline Ranks ranks_of(const Mesh& mesh) {
     const Coordinates& at = mesh.at();
     return {{at.tp, at.cp, at.dp, at.pp}, mesh.world(), mesh.tp(), mesh.cp(), mesh.pp(), mesh.dp_cp(), mesh.beside(), mesh.embd()};

@@ -34,12 +34,12 @@ TEST(Step, AllocatesNothingOnAnyThread) {
             config.run.threads = 2;
             keel::Run run(config);
             Watch watch(run.ranks.world);
-            run.observe->start(run.progress);
+            record_start(run);
             const auto step = [&] {
                 const StepPlan plan = run.schedule.at(run.progress);
                 const StepResult result = *train_step(run, plan, &watch);
                 run.progress.advance(plan, result);
-                run.observe->record(run.progress, plan, result);
+                record_step(run, plan, result);
                 watch.decide(false, false);
             };
             step();
@@ -53,7 +53,7 @@ TEST(Step, AllocatesNothingOnAnyThread) {
         }
 }
 
-// Nor do ranks: collectives, messages between stages, the thread that communicates beside, exact sums.
+// Nor do ranks: collectives, messages between stages, the thread that communicates beside, exact sums, comparing their times.
 TEST(Step, OfManyRanksAllocatesNothingOnAnyThread) {
     test::TempFolder dir;
     test::write_token_file(dir.path() / "a.tok", 61, 4000, 1);
@@ -65,14 +65,17 @@ TEST(Step, OfManyRanksAllocatesNothingOnAnyThread) {
         config.run.threads = 1, config.train.micro_batch = 1;
         config.parallel.tp = config.parallel.pp = config.parallel.dp = 2;
         config.parallel.vocab_multiple = 1, config.parallel.bucket = 2000;
-        config.numerics.grad_sum = sum;
+        config.numerics.grad_sum = sum, config.observe.timers = "fine";
         long grown = 0;
         run_threads(8, {.deadline_s = 60}, [&](World& world) {
             keel::Run run(config, &world);
             Watch watch(run.ranks.world);
+            record_start(run);
             const auto step = [&] {
                 const StepPlan plan = run.schedule.at(run.progress);
-                run.progress.advance(plan, *train_step(run, plan, &watch));
+                const StepResult result = *train_step(run, plan, &watch);
+                run.progress.advance(plan, result);
+                record_step(run, plan, result);
                 watch.decide(false, false);
             };
             for (int i = 0; i < 3; ++i) step();  // as many messages under way as there will ever be

@@ -271,6 +271,11 @@ TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
                    "of them");
     EXPECT_REFUSED(c.run.dir = "", "--run.dir is missing: name the folder for checkpoints, log and report");
     EXPECT_REFUSED(c.observe.http_port = 65536, "--observe.http_port is 65536; it must be a port, 1 to 65535, or 0 for none");
+    EXPECT_REFUSED(c.observe.timers = "corse", "--observe.timers is \"corse\"; did you mean coarse? Choices are off, coarse, fine");
+    EXPECT_REFUSED(c.observe.straggler_factor = 0.5, "--observe.straggler_factor is 0.5; it must be at least 1");
+    EXPECT_REFUSED(c.observe.straggler_times = -1, "--observe.straggler_times is -1; it must be at least 0");
+    EXPECT_REFUSED(c.observe.device_peak = "fast",
+                   "--observe.device_peak is \"fast\"; it must be a100, h100, h200, or a number of TFLOP/s greater than 0");
     EXPECT_REFUSED(c.run.threads = -1, "--run.threads is -1; it must be at least 0");
     EXPECT_REFUSED(c.run.threads = 5000, "--run.threads is 5000; the most keel takes is 1024");
     EXPECT_REFUSED(c.run.device = "cuda", "--run.device is \"cuda\"; choices are cpu");

@@ -5,6 +5,8 @@
 
 #include "engine/config_check.h"
 #include "engine/model_shape.h"
+#include "engine/observe/mfu.h"
+#include "kernels/base/error.h"
 
 using namespace keel;
 
@@ -85,4 +87,53 @@ TEST(Flops, TyingTheHeadSavesParametersNotWork) {
     ModelSection tied = llama_7b;
     tied.tied = true;
     EXPECT_EQ(Flops(tied).per_token, Flops(llama_7b).per_token);
+}
+
+TEST(Flops, SharesOfAllRanksAreTheWhole) {
+    // Two stages of 14 and 18 blocks, the second with the head; four ranks share each.
+    const Flops whole(llama_7b), first = Flops::share(llama_7b, 14, false, 4), second = Flops::share(llama_7b, 18, true, 4);
+    EXPECT_EQ(4 * (first.per_token + second.per_token), whole.per_token);
+    EXPECT_EQ(4 * (first.per_square + second.per_square), whole.per_square);
+    EXPECT_EQ(first.per_token, 14 * 1'214'251'008.0 / 4);
+}
+
+// 512 samples of 4096 tokens in 10.0 s on 64 devices: 140.46 TFLOP/s each, of 989 dense.
+TEST(Mfu, NamesItsFormulaAndItsPeaks) {
+    Config c;
+    c.model = llama_7b;
+    c.observe.device_peak = "h100";
+    const double flops = Flops(llama_7b).of(512 * 4096, 512LL * 4096 * 4096);
+    EXPECT_EQ(mfu_text(c, flops, 10.0, 64, 64 * 700e12),
+              "MFU = FLOPs / seconds / peak, FLOPs = 39642464256 per token + 786432 per squared length of a document: "
+              "8.989e+16 in 10.0 s of training, 20.1 % of the 4.48e+04 TFLOP/s that matrix products reach here, "
+              "14.2 % of the datasheet's 6.33e+04 TFLOP/s (64 ranks)");
+    c.observe.device_peak = "";
+    EXPECT_EQ(mfu_text(c, 5e12, 10.0, 1, 0),
+              "MFU = FLOPs / seconds / peak, FLOPs = 39642464256 per token + 786432 per squared length of a document: "
+              "5e+12 in 10.0 s of training");
+    EXPECT_EQ(mfu_text(c, 5e12, 0, 1, 1e12), "");
+}
+
+TEST(Mfu, APeakIsADeviceOrANumber) {
+    Config c;
+    const auto peak = [&](const std::string& text) {
+        c.observe.device_peak = text;
+        return device_peak(c);
+    };
+    const auto message = [&](const std::string& text) -> std::string {
+        try {
+            return concat("no error: ", peak(text));
+        } catch (const Error& e) {
+            return e.what();
+        }
+    };
+    EXPECT_EQ(peak("h200"), 989e12);
+    EXPECT_EQ(peak("a100"), 312e12);
+    EXPECT_EQ(peak("2.5"), 2.5e12);
+    EXPECT_EQ(peak(""), 0);
+    EXPECT_EQ(message("h300"), "--observe.device_peak is \"h300\"; it must be a100, h100, h200, or a number of TFLOP/s greater than 0");
+    for (const char* wrong : {"0", "-3", "nan", "inf", "12x"}) EXPECT_TRUE(message(wrong).starts_with("--observe.device_peak is")) << wrong;
+    c.model.dtype = "f32";
+    EXPECT_EQ(message("h100"), "--observe.device_peak h100 is its peak in bf16, but --model.dtype is f32; give the number of TFLOP/s instead");
+    EXPECT_EQ(peak("67"), 67e12);
 }

@@ -42,6 +42,11 @@ std::vector<nlohmann::json> records(const fs::path& dir) {
     for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line));
     return out;
 }
+std::vector<nlohmann::json> records(const fs::path& dir, const std::string& event) {
+    auto out = records(dir);
+    std::erase_if(out, [&](const auto& record) { return record["event"] != event; });
+    return out;
+}
 
 }  // namespace
 
@@ -102,13 +107,13 @@ TEST(JsonRecord, IsAlwaysOneParsableLine) {
 TEST(Ledger, PhasesSumToWallTime) {
     const Clock::time_point t0{};
     Ledger ledger(t0);
-    ledger.enter(Phase::step, t0 + seconds(2));
+    ledger.enter(Phase::compute, t0 + seconds(2));
     ledger.enter(Phase::data_wait, t0 + seconds(5));
-    ledger.enter(Phase::step, t0 + seconds(6));
+    ledger.enter(Phase::compute, t0 + seconds(6));
     ledger.enter(Phase::checkpoint, t0 + seconds(10));
     const auto now = t0 + seconds(17);
     EXPECT_EQ(ledger.seconds(Phase::startup, now), 2);
-    EXPECT_EQ(ledger.seconds(Phase::step, now), 7);
+    EXPECT_EQ(ledger.seconds(Phase::compute, now), 7);
     EXPECT_EQ(ledger.seconds(Phase::data_wait, now), 1);
     EXPECT_EQ(ledger.seconds(Phase::checkpoint, now), 7);  // still running
     double sum = 0;
@@ -119,14 +124,48 @@ TEST(Ledger, PhasesSumToWallTime) {
 TEST(Ledger, ScopesNestAndGiveBackThePhaseBefore) {
     Ledger ledger(Clock::now());
     {
-        const Ledger::Scope step(ledger, Phase::step);
+        const Ledger::Scope step(ledger, Phase::compute);
         {
             const Ledger::Scope wait(ledger, Phase::data_wait);
-            EXPECT_EQ(ledger.phase(), Phase::data_wait);
+            EXPECT_EQ(ledger.part(), Phase::data_wait);
         }
-        EXPECT_EQ(ledger.phase(), Phase::step);
+        EXPECT_EQ(ledger.part(), Phase::compute);
     }
-    EXPECT_EQ(ledger.phase(), Phase::startup);
+    EXPECT_EQ(ledger.part(), Phase::startup);
+}
+
+TEST(Ledger, CommunicationIsTakenOutOfTheWorkItInterrupts) {
+    const Clock::time_point t0 = Clock::now();
+    double waited = 5;  // before: not this ledger's business
+    Ledger ledger(t0);
+    ledger.enter(Phase::idle, t0);
+    ledger.set_apart(Phase::communication, may_communicate, [&] { return waited; });
+    ledger.enter(Phase::compute, t0 + seconds(1));
+    waited += 2;
+    EXPECT_EQ(ledger.seconds(Phase::compute, t0 + seconds(6)), 3);
+    EXPECT_EQ(ledger.seconds(Phase::communication, t0 + seconds(6)), 2);
+    ledger.enter(Phase::checkpoint, t0 + seconds(11));
+    waited += 4;  // what ranks say to each other about a checkpoint is part of it
+    ledger.enter(Phase::optimizer, t0 + seconds(21));
+    waited += 1;
+    ledger.enter(Phase::idle, t0 + seconds(24));
+    const auto now = t0 + seconds(24);
+    EXPECT_EQ(ledger.seconds(Phase::compute, now), 8);
+    EXPECT_EQ(ledger.seconds(Phase::communication, now), 3);
+    EXPECT_EQ(ledger.seconds(Phase::checkpoint, now), 10);
+    EXPECT_EQ(ledger.seconds(Phase::optimizer, now), 2);
+    double sum = 0;
+    for (const double s : ledger.all_seconds(now)) sum += s;
+    EXPECT_NEAR(sum, 24, 1e-12);
+}
+
+TEST(Ledger, ARankThatCameLateBeginsWithTheFirst) {
+    const Clock::time_point t0{};
+    Ledger ledger(t0);
+    ledger.begin_earlier(3.5);
+    ledger.enter(Phase::compute, t0 + seconds(1));
+    EXPECT_EQ(ledger.seconds(Phase::startup, t0 + seconds(2)), 4.5);
+    EXPECT_EQ(ledger.wall_seconds(t0 + seconds(2)), 5.5);
 }
 
 TEST(Observe, RecordsAStepWithoutAllocating) {
@@ -140,7 +179,7 @@ TEST(Observe, RecordsAStepWithoutAllocating) {
     const EvalResult eval{.loss = {300, 100}, .bytes = 400, .seconds = 1};
     const long before = allocations();
     for (int i = 0; i < 10; ++i) {
-        const Ledger::Scope scope(ledger, Phase::step);
+        const Ledger::Scope scope(ledger, Phase::compute);
         const StepPlan plan{.first_sample = 8 * i, .samples = 8, .micro_batch = 8, .num_micro_batches = 1, .lr = 1e-3};
         const StepResult step{.loss = {700.0 / (i + 1), 256}, .grad_norm = i == 3 ? NAN : 1.5, .applied = i != 3, .tokens = 256,
                               .tokens_squared = 8192};
@@ -151,23 +190,28 @@ TEST(Observe, RecordsAStepWithoutAllocating) {
     }
     EXPECT_EQ(allocations() - before, 0);
     EXPECT_GT(allocations(), 0);  // the counter counts
-    observe.finish(progress, "done", "text");
+    observe.finish(progress, "done", {.sample = "text"});
 
-    const auto log = records(dir);
-    ASSERT_EQ(log.size(), 1u + 10 + 2 + 2 + 1);
-    EXPECT_EQ(log[0]["event"], "start");
-    EXPECT_EQ(log[0]["config_hash"].get<std::string>().size(), 16u);
-    EXPECT_EQ(log[1]["event"], "step");
-    EXPECT_EQ(log[1]["samples"], 8);
-    EXPECT_EQ(log[1]["tokens"], 256);
-    EXPECT_NEAR(log[1]["loss"].get<double>(), 700.0 / 256, 1e-12);
-    EXPECT_EQ(log[4]["grad_norm"], "NaN");
-    EXPECT_EQ(log[4]["applied"], false);
-    EXPECT_EQ(log.back()["event"], "end");
-    EXPECT_EQ(log.back()["why"], "done");
-    double sum = 0;
-    for (std::size_t i = 0; i < phase_count; ++i) sum += log.back()[key(static_cast<Phase>(i))].get<double>();
-    EXPECT_NEAR(sum, log.back()["wall_seconds"].get<double>(), 1e-3);  // the clock is read once per phase
+    EXPECT_EQ(records(dir, "eval").size(), 2u);
+    EXPECT_EQ(records(dir, "save").size(), 2u);
+    EXPECT_EQ(records(dir).front()["event"], "start");
+    EXPECT_EQ(records(dir).front()["config_hash"].get<std::string>().size(), 16u);
+    EXPECT_EQ(records(dir).back()["event"], "end");
+    EXPECT_EQ(records(dir).back()["why"], "done");
+    const auto steps = records(dir, "step");
+    ASSERT_EQ(steps.size(), 10u);
+    EXPECT_EQ(steps[0]["samples"], 8);
+    EXPECT_EQ(steps[0]["tokens"], 256);
+    EXPECT_NEAR(steps[0]["loss"].get<double>(), 700.0 / 256, 1e-12);
+    EXPECT_EQ(steps[3]["grad_norm"], "NaN");
+    EXPECT_EQ(steps[3]["applied"], false);
+    const auto times = records(dir, "seconds");
+    ASSERT_EQ(times.size(), 1u + 10 + 2 + 1);  // at the start, every log line, every save, the end
+    for (const auto& time : times) {
+        double sum = 0;
+        for (std::size_t i = 0; i < phase_count; ++i) sum += time[key(static_cast<Phase>(i))].get<double>();
+        EXPECT_NEAR(sum, time["wall_seconds"].get<double>(), 1e-5);  // each is rounded to a microsecond
+    }
     EXPECT_TRUE(fs::exists(dir / "report.html"));
 }
 
@@ -183,11 +227,10 @@ TEST(Observe, AResumedRunAppendsToItsLog) {
         progress.advance({.samples = 8}, {.loss = {10, 10}, .tokens = 256});
         observe.record(progress, {.samples = 8}, {.loss = {10, 10}, .tokens = 256});
     }
-    const auto log = records(dir);
-    ASSERT_EQ(log.size(), 4u);
-    EXPECT_EQ(log[2]["event"], "start");
-    EXPECT_EQ(log[2]["step"], 1);
-    EXPECT_EQ(log[3]["step"], 2);
+    ASSERT_EQ(records(dir, "start").size(), 2u);
+    EXPECT_EQ(records(dir, "start")[1]["step"], 1);
+    ASSERT_EQ(records(dir, "step").size(), 2u);
+    EXPECT_EQ(records(dir, "step")[1]["step"], 2);
 }
 
 TEST(Observe, AFolderThatCannotBeWrittenIsToldBeforeTheRun) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "engine/observe/chart.h"
 #include "engine/observe/json_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
@@ -26,15 +27,11 @@ ReportFacts facts() {
     f.config.run.dir = "runs/<one> & \"two\"";
     f.parameters = 1234567;
     f.memory_table = "parameters 1 MiB <tied>";
-    f.sample = "In the beginning <b>& so on";
+    f.ending.sample = "In the beginning <b>& so on";
     f.matmul_peak = 4e9;
     return f;
 }
 
-RunLog log_of(const std::string& lines) {
-    const test::TempFolder folder;
-    return read_log(folder.write("log.jsonl", lines));
-}
 std::string report(const std::string& lines) {
     const test::TempFolder folder;
     write_report(folder / "report.html", folder.write("log.jsonl", lines), facts());
@@ -43,53 +40,13 @@ std::string report(const std::string& lines) {
 
 }  // namespace
 
-TEST(RunLogFile, AResumeCutsAwayWhatWasLostWithTheSessionBefore) {
-    const auto log = log_of(start(0) + step(1, 5) + step(2, 4) + step(3, 99) + step(4, 99) + start(2) + step(3, 3) + step(4, 2));
-    ASSERT_EQ(log.loss.size(), 4u);
-    EXPECT_EQ(log.loss[2].y, 3);
-    EXPECT_EQ(log.loss[3].y, 2);
-    EXPECT_EQ(log.sessions, 2);
-    EXPECT_EQ(log.steps, 4);
-    EXPECT_EQ(log.tokens, 1024);
-    EXPECT_EQ(log.flops, 4e9);
-}
-
-TEST(RunLogFile, ADamagedLastLineAndForeignLinesAreIgnored) {
-    const auto log = log_of(start(0) + step(1, 5) + "\n[1,2]\nnull\n{\"event\":5}\n" + step(2, 4).substr(0, 30));
-    EXPECT_EQ(log.loss.size(), 1u);
-}
-
-TEST(RunLogFile, NotANumberComesBackAsOneAndCountsAsSkipped) {
-    const auto log = log_of(start(0) + step(1, NAN) + step(2, INFINITY) + step(3, 2));
-    EXPECT_TRUE(std::isnan(log.loss[0].y));
-    EXPECT_TRUE(std::isinf(log.loss[1].y));
-    EXPECT_EQ(log.skipped, 2);
-}
-
-TEST(RunLogFile, AnEvaluationThatWasLostIsNotTheLast) {
-    const auto eval = [](int at, double loss) {
-        return std::string(JsonLine("eval").count("step", at).number("loss", loss).number("perplexity", loss * 10).finish());
-    };
-    const auto log = log_of(start(0) + step(1, 5) + eval(1, 3) + step(2, 4) + eval(2, 9) + start(1));
-    EXPECT_EQ(log.eval_loss.size(), 1u);
-    EXPECT_EQ(log.last_perplexity, 30);
-}
-
-TEST(RunLogFile, AMissingLogIsAnErrorThatNamesIt) {
-    try {
-        read_log("/nowhere/log.jsonl");
-        FAIL();
-    } catch (const Error& error) {
-        EXPECT_EQ(std::string(error.what()), "report: /nowhere/log.jsonl cannot be read; a report is made from the log of its run");
-    }
-}
-
 TEST(Report, IsOneFileThatAsksForNothingAndEscapesText) {
     std::string lines = start(0);
     for (int i = 1; i <= 1000; ++i) lines += step(i, 5.0 / i);
     lines += JsonLine("eval").count("step", 1000).number("loss", 1.5).number("perplexity", 4.48).number("bits_per_byte", 1.987).finish();
-    lines += JsonLine("end").text("why", "done").number("startup_seconds", 480).count("step", 1000)
-                 .number("step_seconds", 500).number("eval_seconds", 20).finish();
+    lines += JsonLine("seconds").count("step", 1000).number("startup_seconds", 480).number("compute_seconds", 500)
+                 .number("eval_seconds", 20).number("wall_seconds", 1000).finish();
+    lines += JsonLine("end").text("why", "done").count("step", 1000).finish();
     const std::string html = report(lines);
     for (const char* forbidden : {"<script", "http:", "https:", "src=", "@import", "url(", "<one>", "<b>&", "<tied>"})
         EXPECT_EQ(html.find(forbidden), std::string::npos) << forbidden;
