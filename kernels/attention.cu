@@ -11,13 +11,8 @@
 // in the batch moves no bit, but a document that begins elsewhere in the row may.
 #include "kernels/attention.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/async.cuh"
+#include "kernels/attention_tiles.cuh"
 #include "kernels/cuda_ops.h"
-#include "kernels/device.cuh"
-#include "kernels/mma.cuh"
 
 namespace keel::KEEL_DEVICE {
 namespace {
@@ -37,39 +32,6 @@ struct Forward {
     float scale;
 };
 
-// Of query i: the last key it sees of those given, counted like lo from the row's beginning; it may lie before lo.
-template <class T>
-KEEL_INLINE int last_key(const Forward<T>& a, int i) {
-    return min(a.query_offset + i, a.key_begin + a.kv_tokens - 1);
-}
-template <class T>
-KEEL_INLINE int first_key(const Forward<T>& a, int i) {
-    return max(load(a.lo + i).at[0], a.key_begin);
-}
-
-// Eight bf16 (a chunk) at (row, chunk) of a tile with D columns. Rows are a multiple of 128 bytes apart; the
-// permutation lets eight rows of a chunk lie in different banks.
-template <int D>
-KEEL_INLINE __nv_bfloat16* chunk_at(__nv_bfloat16* tile, int row, int chunk) {
-    return tile + row * D + (chunk ^ (row & 7)) * 8;
-}
-
-// Starts copies of `rows` rows of a head into a tile: row r is row begin + r of `from`, and zeros unless it lies in
-// [valid_begin, valid_end), and beyond head_dim.
-template <int D, int rows>
-KEEL_INLINE void copy_tile(__nv_bfloat16* tile, const __nv_bfloat16* from, std::int64_t stride, int begin,
-                           int valid_begin, int valid_end, int head_dim) {
-    constexpr int chunks = D / 8;
-    static_assert(rows * chunks % threads == 0);
-#pragma unroll
-    for (int n = 0; n < rows * chunks / threads; ++n) {
-        const int i = n * threads + static_cast<int>(threadIdx.x), row = i / chunks, chunk = i % chunks;
-        const int at = begin + row;
-        const bool valid = at >= valid_begin && at < valid_end && chunk * 8 < head_dim;
-        cp_async_16(chunk_at<D>(tile, row, chunk), valid ? from + at * stride + chunk * 8 : from, valid);
-    }
-}
-
 // One warp's accumulators: `blocks` times 16 queries. A thread holds rows lane / 4 and lane / 4 + 8 of each (mma.cuh).
 template <int D, int blocks, int keys>
 struct Accumulators {
@@ -77,60 +39,6 @@ struct Accumulators {
     float max[blocks][2];  // of the scores, not scaled
     float sum[blocks][2];  // this thread's part
 };
-
-// scores = Q K^T for one tile of keys.
-template <int D, int blocks, int keys>
-KEEL_INLINE void multiply_qk(float (&s)[blocks][keys / 8][4], __nv_bfloat16* q, __nv_bfloat16* k, int first_row) {
-    const int lane = static_cast<int>(threadIdx.x) % warp_size, matrix = lane / 8, row = lane % 8;
-#pragma unroll
-    for (int b = 0; b < blocks; ++b)
-#pragma unroll
-        for (int n = 0; n < keys / 8; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) s[b][n][e] = 0;
-#pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-        std::uint32_t rows[blocks][4];
-#pragma unroll
-        for (int b = 0; b < blocks; ++b)
-            ldmatrix_x4(rows[b], chunk_at<D>(q, first_row + b * 16 + matrix % 2 * 8 + row, step * 2 + matrix / 2));
-#pragma unroll
-        for (int n = 0; n < keys / 16; ++n) {
-            std::uint32_t columns[4];  // of K^T: 16 keys
-            ldmatrix_x4(columns, chunk_at<D>(k, n * 16 + matrix / 2 * 8 + row, step * 2 + matrix % 2));
-#pragma unroll
-            for (int b = 0; b < blocks; ++b) {
-                mma_bf16(s[b][2 * n], rows[b], columns[0], columns[1]);
-                mma_bf16(s[b][2 * n + 1], rows[b], columns[2], columns[3]);
-            }
-        }
-    }
-}
-
-// o += P V, with P the rounded scores.
-template <int D, int blocks, int keys>
-KEEL_INLINE void multiply_pv(float (&o)[blocks][D / 8][4], const float (&p)[blocks][keys / 8][4], __nv_bfloat16* v) {
-    const int lane = static_cast<int>(threadIdx.x) % warp_size, matrix = lane / 8, row = lane % 8;
-#pragma unroll
-    for (int step = 0; step < keys / 16; ++step) {
-        std::uint32_t weights[blocks][4];
-#pragma unroll
-        for (int b = 0; b < blocks; ++b)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                weights[b][i] = pack_bf16(p[b][2 * step + i / 2][i % 2 * 2], p[b][2 * step + i / 2][i % 2 * 2 + 1]);
-#pragma unroll
-        for (int n = 0; n < D / 16; ++n) {
-            std::uint32_t columns[4];
-            ldmatrix_x4_trans(columns, chunk_at<D>(v, step * 16 + matrix % 2 * 8 + row, n * 2 + matrix / 2));
-#pragma unroll
-            for (int b = 0; b < blocks; ++b) {
-                mma_bf16(o[b][2 * n], weights[b], columns[0], columns[1]);
-                mma_bf16(o[b][2 * n + 1], weights[b], columns[2], columns[3]);
-            }
-        }
-    }
-}
 
 // Over the four lanes that share a row.
 KEEL_INLINE float quad_max(float x) {
@@ -141,8 +49,6 @@ KEEL_INLINE float quad_sum(float x) {
     x += __shfl_xor_sync(all_lanes, x, 1);
     return x + __shfl_xor_sync(all_lanes, x, 2);
 }
-
-constexpr float log2_e = 1.44269504f;
 
 // Scores become weights 2^(c (score - maximum)); sums and o are brought to the new maximum. A row that has seen no key
 // yet has the maximum -infinity: its weights are 0, and nothing is NaN.
@@ -173,29 +79,6 @@ KEEL_INLINE void soften(Accumulators<D, blocks, keys>& acc, float (&s)[blocks][k
         }
 }
 
-// Least and largest first key, over the queries of a block.
-struct Bounds {
-    int least, most;
-};
-template <int queries>
-KEEL_INLINE Bounds first_keys(Bounds* of_warp, const Forward<__nv_bfloat16>& a, int first_query) {
-    const int mine = min(first_query + static_cast<int>(threadIdx.x) % queries, a.tokens - 1);
-    Bounds bounds{first_key(a, mine), first_key(a, mine)};
-#pragma unroll
-    for (int half = warp_size / 2; half > 0; half /= 2) {
-        bounds.least = min(bounds.least, __shfl_xor_sync(all_lanes, bounds.least, half));
-        bounds.most = max(bounds.most, __shfl_xor_sync(all_lanes, bounds.most, half));
-    }
-    if (threadIdx.x % warp_size == 0) of_warp[threadIdx.x / warp_size] = bounds;
-    __syncthreads();
-#pragma unroll
-    for (int w = 0; w < warps; ++w) {
-        bounds.least = min(bounds.least, of_warp[w].least);
-        bounds.most = max(bounds.most, of_warp[w].most);
-    }
-    return bounds;
-}
-
 template <int D, int blocks, int keys>
 __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a) {
     constexpr int queries = warps * blocks * 16;
@@ -210,11 +93,11 @@ __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a
 
     // Keys that some query of the block sees lie in [bounds.least, end); all queries see those in [bounds.most,
     // all_end).
-    const Bounds bounds = first_keys<queries>(reinterpret_cast<Bounds*>(v + keys * D), a, first_query);
+    const Bounds bounds = first_keys<queries, warps>(reinterpret_cast<Bounds*>(v + keys * D), a, first_query);
     const int end = last_key(a, end_query - 1) + 1, all_end = last_key(a, first_query) + 1;
     const auto copy_keys = [&](__nv_bfloat16* tile, const __nv_bfloat16* from, std::int64_t stride, int key) {
-        copy_tile<D, keys>(tile, from, stride, key - a.key_begin, bounds.least - a.key_begin, end - a.key_begin,
-                           a.head_dim);
+        copy_tile<D, keys, threads>(tile, from, stride, key - a.key_begin, bounds.least - a.key_begin,
+                                    end - a.key_begin, a.head_dim);
     };
 
     Accumulators<D, blocks, keys> acc;
@@ -229,7 +112,7 @@ __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a
     }
 
     int key = bounds.least / keys * keys;
-    copy_tile<D, queries>(q, a.q + head * a.head_dim, a.q_stride, first_query, 0, a.tokens, a.head_dim);
+    copy_tile<D, queries, threads>(q, a.q + head * a.head_dim, a.q_stride, first_query, 0, a.tokens, a.head_dim);
     if (key < end) copy_keys(k, k_head, a.k_stride, key);
     cp_async_commit();
     const float c = a.scale * log2_e;
@@ -239,7 +122,7 @@ __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a
         cp_async_wait<1>();  // Q and this K are here
         __syncthreads();
         float s[blocks][keys / 8][4];
-        multiply_qk<D, blocks, keys>(s, q, k, row);
+        multiply_transposed<D, blocks, keys>(s, q, k, row);
         __syncthreads();  // before K is overwritten
         if (key + keys < end) copy_keys(k, k_head, a.k_stride, key + keys);
         cp_async_commit();
@@ -260,36 +143,26 @@ __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a
         soften<D, blocks, keys>(acc, s, c);
         cp_async_wait<1>();  // V is here; the next K may still be on its way
         __syncthreads();
-        multiply_pv<D, blocks, keys>(acc.o, s, v);
+        add_product<D, blocks, keys>(acc.o, s, v);
         __syncthreads();  // before V is overwritten
     }
     cp_async_wait<0>();
     __syncthreads();  // a tile that sees no key comes here straight: other threads' copies into Q have landed, too
 
-    // Results go through this warp's own rows of Q's memory, so that they leave in 16 bytes.
 #pragma unroll
-    for (int b = 0; b < blocks; ++b)
+    for (int b = 0; b < blocks; ++b) {
+        float scale[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int in_block = row + b * 16 + half * 8 + lane / 4, i = first_query + in_block;
-            const float sum = quad_sum(acc.sum[b][half]), scale = sum > 0 ? 1.0f / sum : 0.0f;
+            const int i = first_query + row + b * 16 + half * 8 + lane / 4;
+            const float sum = quad_sum(acc.sum[b][half]);
+            scale[half] = sum > 0 ? 1.0f / sum : 0.0f;
             if (lane % 4 == 0 && i < a.tokens)
                 store(a.lse + std::int64_t{head} * a.tokens + i,
                       {sum > 0 ? acc.max[b][half] * a.scale + logf(sum) : -INFINITY});
-#pragma unroll
-            for (int n = 0; n < D / 8; ++n)
-                *reinterpret_cast<std::uint32_t*>(chunk_at<D>(q, in_block, n) + lane % 4 * 2) =
-                    pack_bf16(acc.o[b][n][2 * half] * scale, acc.o[b][n][2 * half + 1] * scale);
         }
-    __syncwarp();
-    constexpr int chunks = D / 8;
-#pragma unroll
-    for (int n = 0; n < blocks * 16 * chunks / warp_size; ++n) {
-        const int at = n * warp_size + lane, in_block = row + at / chunks, chunk = at % chunks,
-                  i = first_query + in_block;
-        if (i < a.tokens && chunk * 8 < a.head_dim)
-            store<8>(a.y + i * a.y_stride + head * a.head_dim + chunk * 8,
-                     *reinterpret_cast<const Pack<__nv_bfloat16, 8>*>(chunk_at<D>(q, in_block, chunk)));
+        store_rows<D>(q, acc.o[b], scale, row + b * 16, a.y + head * a.head_dim, a.y_stride, first_query, a.tokens,
+                      a.head_dim);
     }
 }
 

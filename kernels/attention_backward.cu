@@ -1,5 +1,6 @@
-// The CUDA bodies of kernels/attention.h, backward, in the form that takes every head and every row: two kernels
-// without atomics. With P = e^(scale q.k - lse), delta = dy.y and dS = scale P (dy.v - delta):
+// The CUDA bodies of kernels/attention.h, backward: on tensor cores (attention_backward_tiles.cuh) where attention.cu's
+// forward is, and here in the form that takes every head and every row, float among it: two kernels without atomics.
+// With P = e^(scale q.k - lse), delta = dy.y and dS = scale P (dy.v - delta):
 //
 //   dq       a warp per query and head, a lane per key:         dq += dS k. It also leaves delta in the scratch.
 //   dk, dv   a warp per key and kv head, a lane per query:      dk += dS q, dv += P dy, over the heads of the group in
@@ -9,31 +10,14 @@
 #include <cmath>
 
 #include "kernels/attention.h"
+#include "kernels/attention_backward_tiles.cuh"
 #include "kernels/cuda_ops.h"
-#include "kernels/device.cuh"
 
 namespace keel::KEEL_DEVICE {
 namespace {
 
 constexpr int warps = 4, threads = warps * warp_size;
 constexpr int most_head_dim = 256, elements = most_head_dim / warp_size;  // of a lane
-
-template <class T>
-struct Backward {
-    T *dq, *dk, *dv;
-    float* delta;  // [heads, tokens]
-    const T *dy, *y;
-    const float* lse;
-    const T *q, *k, *v;
-    const std::int32_t* lo;
-    std::int64_t dq_stride, dk_stride, dv_stride, dy_stride, y_stride, q_stride, k_stride, v_stride;
-    int tokens, kv_tokens, heads, group, head_dim;
-    int query_offset, key_begin;
-    float scale;
-};
-
-KEEL_INLINE int warp_of_block() { return static_cast<int>(threadIdx.x) / warp_size; }
-KEEL_INLINE int lane_of_warp() { return static_cast<int>(threadIdx.x) % warp_size; }
 
 // A row of a head to shared memory, each lane its elements; the warp must meet before others read them.
 template <class T>
@@ -140,37 +124,42 @@ __global__ void __launch_bounds__(threads) dkv_kernel(Backward<T> a) {
 }
 
 template <class T>
-void backward(Stream& stream, const AttentionBackward<T>& args) {
-    using K = in_kernel<T>;
+Backward<in_kernel<T>> arguments(const AttentionBackward<T>& args) {
     const std::int64_t tokens = args.q.dim(0), kv_tokens = args.k.dim(0), heads = args.q.dim(1) / args.head_dim;
     const std::int64_t kv_heads = args.k.dim(1) / args.head_dim;
-    const Backward<K> a{.dq = kernel_pointer(args.dq),
-                        .dk = kernel_pointer(args.dk),
-                        .dv = kernel_pointer(args.dv),
-                        .delta = reinterpret_cast<float*>(args.scratch.data()),
-                        .dy = kernel_pointer(args.dy),
-                        .y = kernel_pointer(args.y),
-                        .lse = args.lse.data(),
-                        .q = kernel_pointer(args.q),
-                        .k = kernel_pointer(args.k),
-                        .v = kernel_pointer(args.v),
-                        .lo = args.lo.data(),
-                        .dq_stride = args.dq.stride(),
-                        .dk_stride = args.dk.stride(),
-                        .dv_stride = args.dv.stride(),
-                        .dy_stride = args.dy.stride(),
-                        .y_stride = args.y.stride(),
-                        .q_stride = args.q.stride(),
-                        .k_stride = args.k.stride(),
-                        .v_stride = args.v.stride(),
-                        .tokens = static_cast<int>(tokens),
-                        .kv_tokens = static_cast<int>(kv_tokens),
-                        .heads = static_cast<int>(heads),
-                        .group = static_cast<int>(heads / kv_heads),
-                        .head_dim = static_cast<int>(args.head_dim),
-                        .query_offset = static_cast<int>(args.query_offset),
-                        .key_begin = static_cast<int>(args.key_begin),
-                        .scale = args.scale};
+    float* const delta = reinterpret_cast<float*>(args.scratch.data());
+    return {.dq = kernel_pointer(args.dq),
+            .dk = kernel_pointer(args.dk),
+            .dv = kernel_pointer(args.dv),
+            .delta = delta,
+            .tile_bounds = reinterpret_cast<Bounds*>(delta + heads * tokens),
+            .dy = kernel_pointer(args.dy),
+            .y = kernel_pointer(args.y),
+            .lse = args.lse.data(),
+            .q = kernel_pointer(args.q),
+            .k = kernel_pointer(args.k),
+            .v = kernel_pointer(args.v),
+            .lo = args.lo.data(),
+            .dq_stride = args.dq.stride(),
+            .dk_stride = args.dk.stride(),
+            .dv_stride = args.dv.stride(),
+            .dy_stride = args.dy.stride(),
+            .y_stride = args.y.stride(),
+            .q_stride = args.q.stride(),
+            .k_stride = args.k.stride(),
+            .v_stride = args.v.stride(),
+            .tokens = static_cast<int>(tokens),
+            .kv_tokens = static_cast<int>(kv_tokens),
+            .heads = static_cast<int>(heads),
+            .group = static_cast<int>(heads / kv_heads),
+            .head_dim = static_cast<int>(args.head_dim),
+            .query_offset = static_cast<int>(args.query_offset),
+            .key_begin = static_cast<int>(args.key_begin),
+            .scale = args.scale};
+}
+
+template <class T>
+void backward_any(Stream& stream, const Backward<T>& a) {
     const auto go = [&](auto* kernel, std::int64_t rows, std::int64_t columns) {
         if (rows > 0)
             launch(stream,
@@ -178,19 +167,28 @@ void backward(Stream& stream, const AttentionBackward<T>& args) {
                     .threads = threads},
                    kernel, a);
     };
-    go(dq_kernel<K>, tokens, heads);
-    go(dkv_kernel<K>, kv_tokens, kv_heads);
+    go(dq_kernel<T>, a.tokens, a.heads);
+    go(dkv_kernel<T>, a.kv_tokens, a.heads / a.group);
 }
 
 }  // namespace
 
 template <>
 void run(Stream& stream, const AttentionBackward<float>& args) {
-    backward(stream, args);
+    backward_any(stream, arguments(args));
 }
 template <>
 void run(Stream& stream, const AttentionBackward<bf16>& args) {
-    backward(stream, args);
+    bool aligned = args.head_dim % 8 == 0;
+    for (const auto& view : {View<const bf16>(args.dq), View<const bf16>(args.dk), View<const bf16>(args.dv), args.dy,
+                             args.y, args.q, args.k, args.v})
+        aligned = aligned && in_vectors_of(8, view.data(), view.stride());
+    if (!aligned || args.head_dim > 128 || !(args.scale > 0))
+        backward_any(stream, arguments(args));
+    else if (args.head_dim <= 64)
+        backward_tiles::run<64>(stream, arguments(args));
+    else
+        backward_tiles::run<128>(stream, arguments(args));
 }
 
 }  // namespace keel::KEEL_DEVICE

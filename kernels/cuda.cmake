@@ -28,15 +28,16 @@ if(KEEL_CUDA STREQUAL "on" AND NOT KEEL_NVCC)
   message(FATAL_ERROR "KEEL_CUDA is on, but no nvcc was found; set KEEL_NVCC to it")
 endif()
 
-# keel_nvcc_objects(OUT FILES …): the objects of .cu files compiled by nvcc. What ptxas says of registers and shared memory
+# keel_nvcc_objects(OUT FILES … [FLAGS …]): the objects of .cu files compiled by nvcc. What ptxas says of registers and shared memory
 # stays beside each, as FILE.cu.o.ptxas.
 function(keel_nvcc_objects out)
+  cmake_parse_arguments(PARSE_ARGV 1 nvcc "" "" "FLAGS")
   set(objects)
-  foreach(source ${ARGN})
+  foreach(source ${nvcc_UNPARSED_ARGUMENTS})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${source}.o)
     add_custom_command(OUTPUT ${object} BYPRODUCTS ${object}.ptxas
       COMMAND ${CMAKE_SOURCE_DIR}/kernels/nvcc.sh ${object} ${object}.ptxas ${CMAKE_CXX_COMPILER_LAUNCHER} ${KEEL_NVCC} -std=c++20 -O3 -lineinfo
-        -I${CMAKE_SOURCE_DIR} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a
+        -I${CMAKE_SOURCE_DIR} ${nvcc_FLAGS} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a
         --Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage
         -Xcompiler -Wall,-Wextra,-Wshadow,-Wno-unused-function,-march=${KEEL_ARCH}
         -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
@@ -52,6 +53,10 @@ if(KEEL_CUDA STREQUAL "off" OR NOT KEEL_NVCC OR KEEL_SANITIZE)
 endif()
 get_filename_component(cuda_root ${KEEL_NVCC} DIRECTORY)
 get_filename_component(cuda_root ${cuda_root} DIRECTORY)
+set(KEEL_CUDA_ROOT ${cuda_root} PARENT_SCOPE)
+execute_process(COMMAND ${KEEL_NVCC} --version OUTPUT_VARIABLE nvcc_says)
+string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" nvcc_says "${nvcc_says}")
+set(KEEL_CUDA_VERSION "${CMAKE_MATCH_1}" PARENT_SCOPE)
 find_library(KEEL_CUDART cudart_static HINTS ${cuda_root}/lib64 ${cuda_root}/lib REQUIRED)
 keel_nvcc_objects(objects ${KEEL_CUDA_SOURCES})
 add_library(keel_kernels_cuda STATIC ${objects})

@@ -37,6 +37,14 @@ KEEL_INLINE float fast_exp2(float x) {
 #endif
 }
 
+// x, of which the compiler knows nothing: what is computed from it inside of a loop is not kept in registers around it.
+KEEL_INLINE int opaque(int x) {
+#if defined(__CUDACC__)
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
 #if defined(__CUDACC__)
 __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));

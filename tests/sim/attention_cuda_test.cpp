@@ -1,9 +1,9 @@
 // The CUDA bodies of attention against the double reference, swept over schedules: one head and groups, heads
-// that fill their tile and such that do not, every mask, offsets, a part of the keys. The gradients that the reference
-// also wants are made by the CPU from the GPU's own y and lse.
+// that fill their tile and such that do not, every mask, offsets, a part of the keys.
 #include <gtest/gtest.h>
 
 #include "kernels/attention.h"
+#include "kernels/cudasim/counters.h"
 #include "tests/kernels/attention_reference.h"
 #include "tests/sim/gpu_tensor.h"
 
@@ -151,6 +151,38 @@ TEST(AttentionCuda, TilesMatchTheReference) {
                              Problem{1, 1, 96, 65, 130, 0, Mask::causal}})
         matches<bf16>(p, 8);
 }
+// Backward over several tiles of queries and keys: groups of heads, tiles that see nothing of each other, a last tile that is
+// not full.
+TEST(AttentionCuda, TilesOfTheBackwardMatchTheReference) {
+    for (const Problem& p : {Problem{4, 2, 64, 150, 0, 0, Mask::causal}, Problem{2, 1, 64, 129, 140, 5, Mask::window},
+                             Problem{3, 1, 128, 70, 100, 0, Mask::documents}})
+        matches<bf16>(p, 8);
+}
+
+// Rows of tiles lie in different banks, and scores that nobody sees cost nothing: products of 16 x 8 x 16, counted.
+TEST(AttentionCuda, TilesHaveNoBankConflictsAndMultiplyOnlyWhatIsSeen) {
+    SimulatedGpu& one = SimulatedGpu::get();
+    for (const std::int64_t head_dim : {64, 128}) {
+        const Problem p{2, 1, head_dim, 128, 0, 0, Mask::causal};
+        const Tensors<bf16> in(p);
+        OnGpu<bf16> on(*one.gpu, *one.stream, in, 8);
+        const auto counted = [&](auto&& op) {
+            one.stream->synchronize(), (void)sim::take_counters();
+            op(), one.stream->synchronize();
+            return sim::take_counters();
+        };
+        const sim::Counters forward = counted([&] { on.forward({0, 128}); });
+        const sim::Counters backward = counted([&] { on.backward({0, 128}); });
+        EXPECT_EQ(forward.ldmatrix_conflicts, 0u);
+        EXPECT_EQ(backward.ldmatrix_conflicts, 0u);
+        // Forward: tiles of 64 keys under 128 queries (head_dim 64: both) or 64 (one, then two). Backward: dq has 64 queries
+        // over 64 or 32 keys, up to its last; dk and dv 128 keys under all queries.
+        const std::uint64_t block = static_cast<std::uint64_t>(head_dim) / 16 * 64 / 16 * 64 / 8;  // 64 x 64 scores
+        EXPECT_EQ(forward.mma, 2 * 2 * block * (head_dim == 64 ? 4 : 3));  // heads, products, squares of 64
+        EXPECT_EQ(backward.mma, 2 * block * (3 * 3 + 4 * 4));              // three products for dq, four for dk and dv
+    }
+}
+
 TEST(AttentionCuda, OtherHeadsAndRowsMatchTheReference) {
     for (const Problem& p : {Problem{1, 1, 256, 33, 0, 0, Mask::causal}, Problem{2, 1, 20, 19, 40, 2, Mask::window}})
         matches<bf16>(p, 3);

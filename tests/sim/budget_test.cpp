@@ -1,0 +1,112 @@
+// What nvcc's assembler makes of every kernel, held against tests/sim/kernel_budgets.txt: no spill, no more registers
+// and shared memory than planned, and as many tensor-core, ldmatrix and cp.async instructions as the kernel is written
+// with.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/sim/cubin.h"
+
+namespace keel {
+namespace {
+
+namespace fs = std::filesystem;
+using cubin::Kernel;
+
+std::string bytes_of(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// "sm_80 attention.cu: tiles_kernel<64, 2, 64>", and what it may use.
+std::string key_of(const Kernel& k, const std::string& file) {
+    return "sm_" + std::to_string(k.architecture) + " " + file + ": " + k.name;
+}
+struct Budget {
+    int registers = 0, shared_bytes = 0, mma = 0, ldmatrix = 0, cp_async = 0;
+    auto operator<=>(const Budget&) const = default;
+};
+// Registers are handed out by eights.
+Budget budget_of(const Kernel& k) { return {(k.registers + 7) / 8 * 8, k.shared_bytes, k.mma, k.ldmatrix, k.cp_async}; }
+std::string line_of(const std::string& key, const Budget& b) {
+    std::ostringstream out;
+    out << key << " | " << b.registers << ' ' << b.shared_bytes << ' ' << b.mma << ' ' << b.ldmatrix << ' '
+        << b.cp_async;
+    return out.str();
+}
+
+struct Budgets {
+    std::string toolkit;  // "13.0": the numbers are this assembler's
+    std::map<std::string, Budget> of;
+};
+Budgets read_budgets() {
+    Budgets budgets;
+    std::ifstream in(std::string(KEEL_SOURCE_DIR) + "/tests/sim/kernel_budgets.txt");
+    for (std::string line; std::getline(in, line);) {
+        if (line.starts_with("toolkit ")) budgets.toolkit = line.substr(8);
+        const auto bar = line.find(" | ");
+        if (line.starts_with("#") || bar == std::string::npos) continue;
+        Budget b;
+        std::istringstream(line.substr(bar + 3)) >> b.registers >> b.shared_bytes >> b.mma >> b.ldmatrix >> b.cp_async;
+        budgets.of[line.substr(0, bar)] = b;
+    }
+    return budgets;
+}
+
+std::map<std::string, Kernel> built_kernels() {
+    std::map<std::string, Kernel> all;
+    for (const auto& entry : fs::directory_iterator(KEEL_CUDA_OBJECTS))
+        if (entry.path().extension() == ".o")
+            for (const Kernel& k : cubin::kernels_of(bytes_of(entry.path())))
+                all[key_of(k, entry.path().stem().string())] = k;
+    return all;
+}
+
+TEST(KernelBudgets, NoKernelSpills) {
+    const auto kernels = built_kernels();
+    ASSERT_GT(kernels.size(), 100u);
+    for (const auto& [key, k] : kernels) {
+        EXPECT_EQ(k.local, 0) << key << " reads or writes local memory";
+        EXPECT_GT(k.registers, 0) << key;
+    }
+}
+
+TEST(KernelBudgets, KernelsKeepToTheirRegistersMemoryAndInstructions) {
+    const Budgets budgets = read_budgets();
+    const auto kernels = built_kernels();
+    const bool same_toolkit = budgets.toolkit == KEEL_CUDA_VERSION;
+    std::string all = "toolkit " KEEL_CUDA_VERSION "\n";
+    for (const auto& [key, k] : kernels) {
+        const Budget got = budget_of(k);
+        all += line_of(key, got) + "\n";
+        const auto known = budgets.of.find(key);
+        if (known == budgets.of.end()) {
+            ADD_FAILURE() << key << " has no budget in tests/sim/kernel_budgets.txt; it needs: " << line_of(key, got);
+            continue;
+        }
+        const Budget& may = known->second;
+        // Another assembler may unroll and allocate in another way, but not leave the tensor cores.
+        EXPECT_EQ(got.mma > 0, may.mma > 0) << key;
+        EXPECT_EQ(got.ldmatrix > 0, may.ldmatrix > 0) << key;
+        EXPECT_EQ(got.cp_async > 0, may.cp_async > 0) << key;
+        if (!same_toolkit) continue;
+        EXPECT_LE(got.registers, may.registers) << key;
+        EXPECT_LE(got.shared_bytes, may.shared_bytes) << key;
+        EXPECT_EQ(got.mma, may.mma) << key;
+        EXPECT_EQ(got.ldmatrix, may.ldmatrix) << key;
+        EXPECT_EQ(got.cp_async, may.cp_async) << key;
+    }
+    for (const auto& [key, budget] : budgets.of)
+        EXPECT_TRUE(kernels.contains(key)) << key << " is in the budgets, and built nowhere";
+    if (HasFailure()) {
+        const fs::path path = fs::temp_directory_path() / "keel_kernel_budgets.txt";
+        std::ofstream(path) << all;
+        ADD_FAILURE() << "what kernels use now is in " << path
+                      << "; what is meant to be so goes to tests/sim/kernel_budgets.txt";
+    }
+}
+
+}  // namespace
+}  // namespace keel
