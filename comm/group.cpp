@@ -143,6 +143,7 @@ void Group::perform(Stream* stream, const Call& call) {
     }
     {
         const Counted counted(seconds_);
+        const Calls::Scope noted(calls_, {name_.c_str(), name_of(call.kind), number_, is_vote(call.kind) ? 0 : call.bytes(), -1, -1, 0});
         run(stream, call);
     }
     switch (call.kind) {
@@ -168,6 +169,8 @@ bool Group::any(bool opinion) { return vote(Collective::any, opinion); }
 bool Group::all(bool opinion) { return vote(Collective::all, opinion); }
 
 Ticket Group::post(Stream&, const std::byte* data, std::int64_t bytes, int to, int channel) {
+    const Calls::Scope noted(calls_, {name_.c_str(), "send", 0, bytes, members_[static_cast<std::size_t>(rank_)],
+                                      members_[static_cast<std::size_t>(to)], channel});
     Ticket ticket;
     ticket.message_ = begin_send(data, bytes, to, channel);
     ticket.group_ = this;
@@ -177,6 +180,8 @@ Ticket Group::post(Stream&, const std::byte* data, std::int64_t bytes, int to, i
 
 void Group::take(Stream& stream, std::byte* data, std::int64_t bytes, int from, int channel) {
     const Counted counted(seconds_);
+    const Calls::Scope noted(calls_, {name_.c_str(), "receive", 0, bytes, members_[static_cast<std::size_t>(from)],
+                                      members_[static_cast<std::size_t>(rank_)], channel});
     receive_bytes(stream, data, bytes, from, channel);
 }
 

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/calls.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/stream.h"
 #include "kernels/base/view.h"
@@ -149,6 +150,8 @@ public:
     // How long callers of this object were in collectives, receives and waits: moving bytes and waiting for the others.
     double seconds() const { return seconds_; }
     std::int64_t collectives() const { return number_; }  // how many were begun, votes and barriers included
+    // From now on every call is noted there, by the thread that makes it; null ends that. It outlives the group, or that.
+    void note_calls(Calls* calls) { calls_ = calls; }
 
     // What one rank brings to a collective; ranks compare kind, element, count and root. For the transports and their
     // errors.
@@ -223,6 +226,7 @@ private:
     std::int64_t number_ = 0;
     Traffic traffic_;
     double seconds_ = 0;
+    Calls* calls_ = nullptr;
 };
 
 // The group of one: what a single process with a single rank has. Every collective is the identity.

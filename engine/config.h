@@ -226,6 +226,7 @@ struct ObserveSection {
     std::string timers = "coarse", device_peak;
     double straggler_factor = 1.5;
     std::int64_t straggler_times = 10;
+    std::vector<std::int64_t> trace_steps;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(tensorboard, "write TensorBoard event files to run.dir/tensorboard");
@@ -236,6 +237,7 @@ struct ObserveSection {
         KEEL_FIELD(straggler_factor, "a rank is slow that works slower than the median by this");
         KEEL_FIELD(straggler_times, "log lines in a row on which a rank is slow before it is warned about, once; 0 never warns");
         KEEL_FIELD(device_peak, "what MFU is measured against: a100, h100, h200, or a rank's dense peak in TFLOP/s by its datasheet");
+        KEEL_FIELD(trace_steps, "first and last step of a trace of what ran when on every rank, for Perfetto: run.dir/trace.json");
     }
 };
 

@@ -222,6 +222,8 @@ void check_memory_and_run(const Config& c) {
         fail_usage("--ckpt.init ", c.ckpt.init, " and --ckpt.resume ", c.ckpt.resume,
                    " both say where the weights come from; give only one of them");
     if (c.run.dir.empty()) fail_usage("--run.dir is missing: name the folder for checkpoints, log and report");
+    if (const auto& t = c.observe.trace_steps; !t.empty() && (t.size() != 2 || t[0] < 1 || t[1] < t[0]))
+        fail_usage("--observe.trace_steps takes the first and the last step to trace, counted from 1, as in --observe.trace_steps 10 12");
     require_range("observe.http_port", static_cast<double>(c.observe.http_port), 0, 65535, "a port, 1 to 65535, or 0 for none");
     require_choice("observe.timers", c.observe.timers, {"off", "coarse", "fine"});
     require_range("observe.straggler_factor", c.observe.straggler_factor, 1, 1e6, "at least 1");

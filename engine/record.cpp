@@ -45,12 +45,13 @@ void begin_observing(Run& run) {
     run.ledger.set_apart(Phase::communication, may_communicate,
                          [&run] { return communication_seconds(run.ranks) + run.model->gradients().exposed_seconds(); });
     const ObserveSection& config = run.config.observe;
-    if (config.timers == "off") return;
+    if (!config.trace_steps.empty()) run.trace.emplace(run.config, run.ranks, run.stream, run.progress.steps + 1);
+    if (config.timers == "off" && !run.trace) return;
     run.spans.emplace(most_spans);
     run.executor->record(&run.spans->here);
     run.model->gradients().record(&run.spans->here, &run.spans->beside);
     const int ranks = run.world.size();
-    if (ranks == 1 && config.timers != "fine") return;
+    if (config.timers == "off" || (ranks == 1 && config.timers != "fine")) return;
     const Shard& shard = run.model->shard();
     std::int64_t layers = 0;
     for (const LayerRange& chunk : shard.chunks) layers += chunk.size();
@@ -64,6 +65,12 @@ void record_start(Run& run) {
     run.ledger.enter(Phase::idle);  // the loop begins; what it does has its own phases
     run.startup.enter(Startup::first_step);
     run.record([&](Observe& observe) { observe.start(run.progress); });
+}
+
+void cut_spans(Run& run) {
+    if (!run.spans) return;
+    run.spans->cut();
+    if (run.trace) run.trace->cut(run.progress.steps + 1, run.spans->last_here, run.spans->last_beside);
 }
 
 void record_step(Run& run, const StepPlan& plan, const StepResult& step) {
@@ -82,6 +89,7 @@ void record_step(Run& run, const StepPlan& plan, const StepResult& step) {
 
 // A collective.
 Ending record_end(Run& run) {
+    if (run.trace) run.trace->end();
     Ending out;
     if (run.spans) {
         const std::vector<std::string> here = gather_strings(run.ranks.world, spans_text(run.spans->last_here)),

@@ -120,6 +120,9 @@ void warn(const std::string& text) { std::fprintf(stderr, "keel: warning: %s\n",
 // A checkpoint that was announced goes into the log; one that was not is told. The last of a run must be.
 void heed(Run& run, const std::optional<Saved>& saved, bool last) {
     if (!saved) return;
+    if (run.trace)
+        run.trace->checkpoint(saved->progress.steps, saved->began,
+                              saved->began + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(saved->seconds)));
     if (saved->error.empty())
         run.record([&](Observe& observe) { observe.record_save(saved->progress, saved->path.c_str(), saved->seconds); });
     else if (last)

@@ -26,6 +26,7 @@
 #include "engine/observe/ledger.h"
 #include "engine/observe/observe.h"
 #include "engine/observe/rank_times.h"
+#include "engine/observe/trace.h"
 #include "engine/parallel/executor.h"
 #include "engine/parallel/mesh.h"
 #include "engine/parallel/ranks.h"
@@ -55,6 +56,7 @@ struct Run {
     Progress progress;
     Stream stream;
     std::optional<StepSpans> spans;  // with observe.timers: what ran when; the model's thread writes into it to the end
+    std::optional<Trace> trace;      // with observe.trace_steps; the same
     std::unique_ptr<Model> model;
     std::unique_ptr<Executor> executor;
     std::optional<Injector> inject;  // of a run that is to suffer faults
@@ -83,6 +85,7 @@ struct Run {
     // After what is no part of a step, with nothing under way beside: its picture is to have no gap.
     void restart_picture() {
         if (spans) spans->here.clear(), spans->beside.clear();
+        if (trace) trace->forget();
     }
     std::filesystem::path checkpoint_root() const { return std::filesystem::path(config.run.dir) / "checkpoints"; }
 };
@@ -90,6 +93,7 @@ struct Run {
 // What the ledgers are told (engine/record.cpp), by every rank: before the loop, after every step, at the end.
 void begin_observing(Run& run);
 void record_start(Run& run);
+void cut_spans(Run& run);  // a step's gradients are done
 void record_step(Run& run, const StepPlan& plan, const StepResult& step);
 Ending record_end(Run& run);
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 
-#include "engine/observe/ledger.h"
 #include "engine/state.h"
 
 namespace keel {
@@ -31,20 +30,21 @@ std::optional<Saved> Saver::save(Stream& stream, const Progress& progress, const
     };
     if (async_) {
         std::optional<Saved> before = settle(true);
+        began_ = Clock::now();
         async_->begin(stream, progress.steps, write);
         under_way_ = progress;
         return before;
     }
     const auto start = Clock::now();
     const std::filesystem::path path = write(ranks_, state_pieces(model_, Pieces::to_save));
-    return Saved{progress, path, {}, std::chrono::duration<double>(Clock::now() - start).count()};
+    return Saved{progress, path, {}, std::chrono::duration<double>(Clock::now() - start).count(), start};
 }
 
 std::optional<Saved> Saver::settle(bool wait) {
     if (!under_way()) return std::nullopt;
     auto outcome = wait ? async_->wait() : async_->poll(ranks_);
     if (!outcome) return std::nullopt;
-    return Saved{under_way_, std::move(outcome->path), std::move(outcome->error), outcome->seconds};
+    return Saved{under_way_, std::move(outcome->path), std::move(outcome->error), outcome->seconds, began_};
 }
 
 bool Saver::local_due(const Progress& progress) const {

@@ -17,6 +17,7 @@
 #include "comm/world.h"
 #include "engine/config.h"
 #include "engine/model/model.h"
+#include "engine/observe/ledger.h"
 #include "engine/progress.h"
 
 namespace keel {
@@ -27,6 +28,7 @@ struct Saved {
     std::filesystem::path path;
     std::string error;
     double seconds = 0;  // from the beginning of the save to the last byte
+    Clock::time_point began{};
 };
 
 class Saver {
@@ -60,6 +62,7 @@ private:
     Retention retention_;
     std::int64_t local_interval_;
     Progress under_way_;
+    Clock::time_point began_{};  // of what is under way
     std::unique_ptr<Group> writers_;  // of the writer's thread alone
     std::optional<AsyncSave> async_;
     std::optional<LocalCheckpoints> local_;

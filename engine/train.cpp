@@ -96,7 +96,7 @@ std::optional<StepResult> attempt(Run& run, const StepPlan& plan, Watch* watch) 
         sums->count(batches);
     } while (!model.gradients().fits(plan.samples));
     sums->reduce(run);
-    if (run.spans) run.spans->cut();  // here nothing is under way beside
+    cut_spans(run);  // here nothing is under way beside
     StepResult result;
     result.loss = {sums->loss, sums->counts[0]};
     result.tokens = sums->counts[1], result.tokens_squared = sums->counts[2];

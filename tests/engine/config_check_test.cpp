@@ -270,6 +270,8 @@ TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
                    "--ckpt.init folder and --ckpt.resume run/checkpoints/x both say where the weights come from; give only one "
                    "of them");
     EXPECT_REFUSED(c.run.dir = "", "--run.dir is missing: name the folder for checkpoints, log and report");
+    EXPECT_REFUSED(c.observe.trace_steps = {12}, "--observe.trace_steps takes the first and the last step to trace, counted from 1, as in "
+                                                 "--observe.trace_steps 10 12");
     EXPECT_REFUSED(c.observe.http_port = 65536, "--observe.http_port is 65536; it must be a port, 1 to 65535, or 0 for none");
     EXPECT_REFUSED(c.observe.timers = "corse", "--observe.timers is \"corse\"; did you mean coarse? Choices are off, coarse, fine");
     EXPECT_REFUSED(c.observe.straggler_factor = 0.5, "--observe.straggler_factor is 0.5; it must be at least 1");
