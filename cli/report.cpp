@@ -3,12 +3,14 @@
 #include <CLI/App.hpp>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/report_table.h"
 #include "engine/observe/compare.h"
 #include "engine/observe/log_line.h"
+#include "kernels/base/error.h"
 #include "kernels/base/file.h"
 
 namespace keel {
@@ -62,6 +64,9 @@ Report as_table(const std::vector<ComparedRun>& runs) {
 }
 
 void run_report(const ReportOptions& o) {
+    const std::filesystem::path folder = std::filesystem::path(o.out).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder))
+        fail_usage("--out ", o.out, ": there is no folder ", folder.string(), "; make it, or name another place");
     const std::vector<ComparedRun> runs = read_runs(o.runs);
     write_file_atomically(o.out, comparison_html(runs));
     if (o.json) {
