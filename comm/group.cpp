@@ -143,7 +143,8 @@ void Group::perform(Stream* stream, const Call& call) {
     }
     {
         const Counted counted(seconds_);
-        const Calls::Scope noted(calls_, {name_.c_str(), name_of(call.kind), number_, is_vote(call.kind) ? 0 : call.bytes(), -1, -1, 0});
+        const Calls::Scope noted(
+            calls_, {name_.c_str(), name_of(call.kind), number_, is_vote(call.kind) ? 0 : call.bytes(), -1, -1, 0});
         run(stream, call);
     }
     switch (call.kind) {

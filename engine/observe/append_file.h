@@ -1,5 +1,6 @@
-// engine/observe/append_file.h: a file that a run adds to while it goes on, and may lose: one that cannot be written any more
-// (a full disk) is told once and left alone, since what follows a torn record could not be read, and the run goes on.
+// engine/observe/append_file.h: a file that a run adds to while it goes on, and may lose: one that cannot be written
+// any more (a full disk) is told once and left alone, since what follows a torn record could not be read, and the run
+// goes on.
 #pragma once
 
 #include <cstdio>

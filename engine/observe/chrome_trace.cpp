@@ -16,8 +16,9 @@ namespace {
 // Streams of work. What one thread does on a lane nests; two threads never share one.
 enum Lane : int { compute = 1, pp_send, pp_recv, tp_comm, dp_beside, host, data, saver, dp_here, cp_comm };
 constexpr std::pair<Lane, const char*> lanes[] = {
-    {compute, "compute"}, {pp_send, "pp send"}, {pp_recv, "pp recv"}, {tp_comm, "tp comm"},
-    {dp_beside, "dp comm, beside"}, {host, "host"}, {data, "data"}, {saver, "checkpoint"}, {dp_here, "dp comm"}, {cp_comm, "cp comm"}};
+    {compute, "compute"},           {pp_send, "pp send"}, {pp_recv, "pp recv"}, {tp_comm, "tp comm"},
+    {dp_beside, "dp comm, beside"}, {host, "host"},       {data, "data"},       {saver, "checkpoint"},
+    {dp_here, "dp comm"},           {cp_comm, "cp comm"}};
 
 std::int64_t ns(Clock::time_point at) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
@@ -65,7 +66,9 @@ TraceClock meet(Group& world, Stream& stream) {
         mine.push_back({entered, ns(Clock::now())});
     }
     std::vector<BarrierTimes> first = mine;  // of rank 0
-    world.broadcast(stream, View<std::byte>(reinterpret_cast<std::byte*>(first.data()), {rounds * std::int64_t{sizeof(BarrierTimes)}}), 0);
+    world.broadcast(
+        stream,
+        View<std::byte>(reinterpret_cast<std::byte*>(first.data()), {rounds * std::int64_t{sizeof(BarrierTimes)}}), 0);
     return clock_from(first, mine);
 }
 
@@ -73,14 +76,19 @@ ChromeTrace::ChromeTrace(const std::filesystem::path& path, int rank, const std:
                          std::vector<std::pair<std::string, std::string>> about)
     : path_(path), rank_(rank), clock_(clock), file_(std::fopen(path.c_str(), "w")) {
     if (!file_) fail(path.string(), " cannot be opened for writing: ", std::strerror(errno), "; check --run.dir");
-    about.emplace_back(concat("rank ", rank, " clock"), concat("offset ", clock.offset_ns, " ns, error at most ", clock.error_ns, " ns"));
-    line(concat("{\"displayTimeUnit\":\"ms\",\"otherData\":", nlohmann::json(std::map<std::string, std::string>(about.begin(), about.end())).dump(),
+    about.emplace_back(concat("rank ", rank, " clock"),
+                       concat("offset ", clock.offset_ns, " ns, error at most ", clock.error_ns, " ns"));
+    line(concat("{\"displayTimeUnit\":\"ms\",\"otherData\":",
+                nlohmann::json(std::map<std::string, std::string>(about.begin(), about.end())).dump(),
                 ",\"traceEvents\":["));
-    line(concat("{\"ph\":\"M\",\"pid\":", rank, ",\"name\":\"process_name\",\"args\":{\"name\":", nlohmann::json(name).dump(), "}},"));
+    line(concat("{\"ph\":\"M\",\"pid\":", rank,
+                ",\"name\":\"process_name\",\"args\":{\"name\":", nlohmann::json(name).dump(), "}},"));
     line(print("{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}},", rank, rank));
     for (const auto& [lane, title] : lanes) {
-        line(print("{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},", rank, lane, title));
-        line(print("{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}},", rank, lane, lane));
+        line(print("{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},", rank,
+                   lane, title));
+        line(print("{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}},",
+                   rank, lane, lane));
     }
 }
 
@@ -92,8 +100,10 @@ void ChromeTrace::step(const Step& s) {
     calls(s.calls_here, false, s.step), calls(s.calls_beside, true, s.step);
     dropped_ += s.here.dropped() + s.beside.dropped() + s.calls_here.dropped() + s.calls_beside.dropped();
     const auto now = Clock::now();
-    line(print("{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"name\":\"gradients done\",\"args\":{\"step\":%lld}},", rank_, host,
-               clock_.microseconds(now), static_cast<long long>(s.step)));
+    line(
+        print("{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"name\":\"gradients "
+              "done\",\"args\":{\"step\":%lld}},",
+              rank_, host, clock_.microseconds(now), static_cast<long long>(s.step)));
 }
 
 void ChromeTrace::spans(const Spans& all, bool beside, std::int64_t step) {
@@ -108,9 +118,9 @@ void ChromeTrace::spans(const Spans& all, bool beside, std::int64_t step) {
     }
 }
 
-// Messages of one sender, receiver and channel arrive in the order sent, and a step's are all received within it: the how
-// manieth it is on its channel is what a send and its receive have in common. In a pipeline that is the micro-batch, and the
-// channel the chunk and the direction (engine/parallel/pipeline.h).
+// Messages of one sender, receiver and channel arrive in the order sent, and a step's are all received within it: its
+// number on its channel is what a send and its receive have in common. In a pipeline that is the
+// micro-batch, and the channel the chunk and the direction (engine/parallel/pipeline.h).
 void ChromeTrace::calls(const Calls& all, bool beside, std::int64_t step) {
     for (const CallTime& c : all.all()) {
         const Lane lane = lane_of(c, beside);
@@ -123,12 +133,16 @@ void ChromeTrace::calls(const Calls& all, bool beside, std::int64_t step) {
         const std::int64_t index = messages_[{c.group, c.what, c.from, c.to, c.channel}]++;
         const char* what = std::string_view(c.group) != "pp" ? "keys" : c.channel % 2 ? "gradient" : "activation";
         event(lane, "p2p", concat(c.what, " ", what), c.begin, c.end,
-              concat("\"step\":", step, ",\"mb\":", index, ",\"chunk\":", c.channel / 2, ",\"bytes\":", c.bytes, ",\"peer\":", send ? c.to : c.from));
+              concat("\"step\":", step, ",\"mb\":", index, ",\"chunk\":", c.channel / 2, ",\"bytes\":", c.bytes,
+                     ",\"peer\":", send ? c.to : c.from));
         // The arrow leaves when the send begins and arrives just before the receive ends.
-        const double at = send ? clock_.microseconds(c.begin) : std::max(clock_.microseconds(c.begin), clock_.microseconds(c.end) - 0.1);
-        line(print("{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"cat\":\"p2p\",\"name\":\"%s\",\"id\":\"s%lld.%s%d.m%lld.%d-%d\"},",
-                   send ? "s" : "f\",\"bp\":\"e", rank_, lane, at, what, static_cast<long long>(step), c.group, c.channel,
-                   static_cast<long long>(index), c.from, c.to));
+        const double at = send ? clock_.microseconds(c.begin)
+                               : std::max(clock_.microseconds(c.begin), clock_.microseconds(c.end) - 0.1);
+        line(
+            print("{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"cat\":\"p2p\",\"name\":\"%s\",\"id\":\"s%lld.%s%"
+                  "d.m%lld.%d-%d\"},",
+                  send ? "s" : "f\",\"bp\":\"e", rank_, lane, at, what, static_cast<long long>(step), c.group,
+                  c.channel, static_cast<long long>(index), c.from, c.to));
     }
 }
 
@@ -136,11 +150,12 @@ void ChromeTrace::checkpoint(std::int64_t step, Clock::time_point begin, Clock::
     event(saver, "checkpoint", "write checkpoint", begin, end, concat("\"step\":", step));
 }
 
-void ChromeTrace::event(int lane, const char* category, const std::string& name, Clock::time_point begin, Clock::time_point end,
-                        const std::string& args) {
+void ChromeTrace::event(int lane, const char* category, const std::string& name, Clock::time_point begin,
+                        Clock::time_point end, const std::string& args) {
     const double ts = clock_.microseconds(begin);
-    line(print("{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":\"%s\",\"args\":{%s}},", rank_, lane, ts,
-               clock_.microseconds(end) - ts, category, name.c_str(), args.c_str()));
+    line(print(
+        "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":\"%s\",\"args\":{%s}},",
+        rank_, lane, ts, clock_.microseconds(end) - ts, category, name.c_str(), args.c_str()));
 }
 
 void ChromeTrace::line(const std::string& text) {
@@ -150,7 +165,8 @@ void ChromeTrace::line(const std::string& text) {
 std::string ChromeTrace::close() {
     if (!file_) return {};
     const std::string label = dropped_ > 0 ? concat(dropped_, " events had no room") : "";
-    line(print("{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_labels\",\"args\":{\"labels\":\"%s\"}}", rank_, label.c_str()));
+    line(print("{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_labels\",\"args\":{\"labels\":\"%s\"}}", rank_,
+               label.c_str()));
     line("]}");
     errno = 0;
     const bool whole = std::ferror(file_) == 0 && std::fflush(file_) == 0, closed = std::fclose(file_) == 0;

@@ -1,8 +1,8 @@
-// engine/observe/chrome_trace.h: what ran when, as JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open: a process per
-// rank, a lane per stream of work, an arrow from each send to its receive.
+// engine/observe/chrome_trace.h: what ran when, as JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open: a
+// process per rank, a lane per stream of work, an arrow from each send to its receive.
 //
-// Times are microseconds on the clock of rank 0, so that ranks can be laid over each other: see TraceClock. Every event stands
-// on a line of its own, and a file that was cut off is whole again once "]}" follows its last whole line.
+// Times are microseconds on the clock of rank 0, so that ranks can be laid over each other: see TraceClock. Every event
+// stands on a line of its own, and a file that was cut off is whole again once "]}" follows its last whole line.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ struct TraceClock {
 struct BarrierTimes {
     std::int64_t entered_ns, left_ns;
 };
-// What meetings of both tell: whoever leaves does so after the other has entered. Clocks that may be one are taken for one.
+// What meetings of both tell: whoever leaves does so after the other has entered. Clocks that may be one are taken for
+// one.
 TraceClock clock_from(std::span<const BarrierTimes> rank0, std::span<const BarrierTimes> here);
 // A collective: a few barriers.
 TraceClock meet(Group& world, Stream& stream);
@@ -42,14 +43,16 @@ TraceClock meet(Group& world, Stream& stream);
 // One rank's file.
 class ChromeTrace {
 public:
-    // `about` goes into the file's otherData. Throws if the file cannot be written; later problems are found by close().
+    // `about` goes into the file's otherData. Throws if the file cannot be written; later problems are found by
+    // close().
     ChromeTrace(const std::filesystem::path& path, int rank, const std::string& name, const TraceClock& clock,
                 std::vector<std::pair<std::string, std::string>> about);
     ~ChromeTrace();
     ChromeTrace(const ChromeTrace&) = delete;
     ChromeTrace& operator=(const ChromeTrace&) = delete;
 
-    // What the thread that computes, and the one that communicates beside it, have done up to the end of a step's gradients.
+    // What the thread that computes, and the one that communicates beside it, have done up to the end of a step's
+    // gradients.
     struct Step {
         std::int64_t step;
         const Spans &here, &beside;

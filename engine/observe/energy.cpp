@@ -36,7 +36,8 @@ std::optional<std::uint64_t> counter_value(int fd) {
 EnergyMeter::EnergyMeter(const fs::path& powercap) {
     std::error_code error;
     std::vector<fs::path> domains;
-    // intel-rapl:0 is a package and intel-rapl:0:1 a part of it, on AMD's processors too; intel-rapl-mmio:0 is the package again.
+    // intel-rapl:0 is a package and intel-rapl:0:1 a part of it, on AMD's processors too; intel-rapl-mmio:0 is the
+    // package again.
     for (const auto& entry : fs::directory_iterator(powercap, error))
         if (entry.path().filename().string().starts_with("intel-rapl:")) domains.push_back(entry.path());
     std::ranges::sort(domains);
@@ -56,7 +57,8 @@ void EnergyMeter::open(const fs::path& domain) {
     std::uint64_t range = 0;
     std::from_chars(range_text.data(), range_text.data() + range_text.size(), range);
     if (!now || range == 0) {
-        if (absence_.empty()) absence_ = path.string() + " cannot be read" + (fd < 0 ? concat(": ", std::strerror(why)) : "");
+        if (absence_.empty())
+            absence_ = path.string() + " cannot be read" + (fd < 0 ? concat(": ", std::strerror(why)) : "");
         if (fd >= 0) close(fd);
         return;
     }

@@ -1,8 +1,8 @@
 // engine/observe/energy.h: what the processors of this machine have used, by the counters of Linux's powercap (RAPL).
 //
-// A device is a processor package; its memory counts with it where that has a counter of its own. The counters are of the
-// machine, whoever uses it, and count microjoules up to a range, then start again at 0: they must be asked more often than
-// they can go round, about every twenty minutes at 200 W, and a step does that.
+// A device is a processor package; its memory counts with it where that has a counter of its own. The counters are of
+// the machine, whoever uses it, and count microjoules up to a range, then start again at 0: they must be asked more
+// often than they can go round, about every twenty minutes at 200 W, and a step does that.
 #pragma once
 
 #include <cstdint>

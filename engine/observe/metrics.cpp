@@ -29,7 +29,8 @@ Metrics::Metrics(const ObserveSection& config, const fs::path& run_dir, const Ru
       warn_(std::move(warn)),
       text_(text_capacity + 256 * facts.sources.size()) {
     if (config.http_port > 0)
-        server_ = std::make_unique<MetricsServer>(config.http_address, static_cast<int>(config.http_port), text_.text().capacity());
+        server_ = std::make_unique<MetricsServer>(config.http_address, static_cast<int>(config.http_port),
+                                                  text_.text().capacity());
 }
 
 void Metrics::publish(const Ledger& ledger) {
@@ -40,7 +41,9 @@ void Metrics::publish(const Ledger& ledger) {
 
 void Metrics::format(const Ledger& ledger) {
     const StepFacts& s = last_;
-    const auto gauge = [&](const char* name, const char* help, double value) { text_.family(name, "gauge", help).sample(value); };
+    const auto gauge = [&](const char* name, const char* help, double value) {
+        text_.family(name, "gauge", help).sample(value);
+    };
     const auto counter = [&](const char* name, const char* help, auto value) {
         text_.family(name, "counter", help).sample(static_cast<double>(value));
     };
@@ -56,12 +59,15 @@ void Metrics::format(const Ledger& ledger) {
         gauge("keel_grad_norm", "Global gradient norm of the last step, before clipping.", s.result.grad_norm);
         gauge("keel_learning_rate", "Learning rate of the last step.", s.plan.lr);
         gauge("keel_tokens_per_second", "Tokens per second of the last step, all ranks.", s.tokens_per_second);
-        gauge("keel_flops_per_second", "Useful floating-point operations per second of the last step, all ranks.", s.flops_per_second);
+        gauge("keel_flops_per_second", "Useful floating-point operations per second of the last step, all ranks.",
+              s.flops_per_second);
         if (s.peak_share >= 0)
-            gauge("keel_model_flops_utilization", "Useful work of the last step over the matmul peak measured on this machine.", s.peak_share);
+            gauge("keel_model_flops_utilization",
+                  "Useful work of the last step over the matmul peak measured on this machine.", s.peak_share);
     }
     if (eval_loss_)
-        text_.family("keel_eval_loss", "gauge", "Mean token loss of the last evaluation (nats).").sample(*eval_loss_, "set", "valid");
+        text_.family("keel_eval_loss", "gauge", "Mean token loss of the last evaluation (nats).")
+            .sample(*eval_loss_, "set", "valid");
     text_.family("keel_step_seconds", "histogram", "Wall time of one optimizer step.").histogram(step_seconds_);
     text_.family("keel_phase_seconds_total", "counter", "Wall time of this process by what it did.");
     for (std::size_t i = 0; i < phase_count; ++i)
@@ -69,14 +75,16 @@ void Metrics::format(const Ledger& ledger) {
     text_.family("keel_device_memory_bytes", "gauge", "Memory of a rank.")
         .sample(static_cast<double>(planned_bytes_), "kind", "planned", "rank", "0");
     if (saved_time_)
-        gauge("keel_checkpoint_last_success_timestamp_seconds", "When the last checkpoint was announced.", *saved_time_);
+        gauge("keel_checkpoint_last_success_timestamp_seconds", "When the last checkpoint was announced.",
+              *saved_time_);
     if (!sources_.empty()) {
         text_.family("keel_data_epoch", "gauge", "Passes over a source of training data.");
         for (const RunFacts::Source& source : sources_)
             text_.sample(source.epochs_per_sample * static_cast<double>(s.progress.samples), "source", source.name);
     }
     if (s.joules >= 0) {
-        counter("keel_energy_joules_total", "Energy of this machine's processors since the process started.", s.total_joules);
+        counter("keel_energy_joules_total", "Energy of this machine's processors since the process started.",
+                s.total_joules);
         gauge("keel_power_watts", "Mean power of a processor package in the last step.", s.watts);
     }
 }
@@ -88,7 +96,8 @@ void Metrics::write_file() {
     int problem = written ? 0 : errno;
     if (fd >= 0) close(fd);
     if (written && std::rename(beside_.c_str(), path_.c_str()) != 0) problem = errno;
-    if (problem != 0 && !failed_) warn_(path_.string() + ": " + std::strerror(problem) + "; the run goes on, and tries again");
+    if (problem != 0 && !failed_)
+        warn_(path_.string() + ": " + std::strerror(problem) + "; the run goes on, and tries again");
     failed_ = problem != 0;
 }
 

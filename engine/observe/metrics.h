@@ -1,7 +1,8 @@
-// engine/observe/metrics.h: a run as a Prometheus server sees it: keel's names, and the file and the port that give them out.
+// engine/observe/metrics.h: a run as a Prometheus server sees it: keel's names, and the file and the port that give
+// them out.
 //
-// The file is for a node exporter's textfile collector: written beside and renamed, so that a reader sees one moment whole.
-// It is not synced to the disk: after a power cut there is nothing to scrape. The port is metrics_server.h.
+// The file is for a node exporter's textfile collector: written beside and renamed, so that a reader sees one moment
+// whole. It is not synced to the disk: after a power cut there is nothing to scrape. The port is metrics_server.h.
 #pragma once
 
 #include <filesystem>

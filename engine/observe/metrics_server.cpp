@@ -36,7 +36,8 @@ Address parse_address(const std::string& text, int port) {
     } else if (inet_pton(AF_INET6, text.c_str(), &v6.sin6_addr) == 1) {
         v6.sin6_family = AF_INET6, v6.sin6_port = htons(static_cast<std::uint16_t>(port)), out.size = sizeof v6;
     } else {
-        fail_usage("--observe.http_address is \"", text, "\"; it must be a numeric address of this machine: 127.0.0.1 for ",
+        fail_usage("--observe.http_address is \"", text,
+                   "\"; it must be a numeric address of this machine: 127.0.0.1 for ",
                    "itself alone, 0.0.0.0 for whoever reaches it");
     }
     return out;
@@ -65,7 +66,9 @@ MetricsServer::MetricsServer(const std::string& address, int port, std::size_t c
         const int why = errno;
         if (listener_ >= 0) close(listener_);
         fail_usage("--observe.http_port ", port, " on ", address, ": ", std::strerror(why),
-                   why == EADDRINUSE ? "; another program, or another run, listens there: give another port, or 0 for none" : "");
+                   why == EADDRINUSE
+                       ? "; another program, or another run, listens there: give another port, or 0 for none"
+                       : "");
     }
     getsockname(listener_, at.get(), &at.size);
     port_ = ntohs(at.storage.ss_family == AF_INET ? reinterpret_cast<sockaddr_in&>(at.storage).sin_port

@@ -1,5 +1,5 @@
-// engine/observe/metrics_server.h: GET /metrics for a Prometheus server, and GET /healthz: one thread, one client at a time,
-// everything else refused.
+// engine/observe/metrics_server.h: GET /metrics for a Prometheus server, and GET /healthz: one thread, one client at a
+// time, everything else refused.
 //
 // It answers from a copy, so that a scrape never waits for a step, nor a step for a scrape. Written out here, since the
 // distribution's HTTP library would bring OpenSSL and brotli into the binary to serve one page.
@@ -20,8 +20,8 @@ public:
     MetricsServer(const MetricsServer&) = delete;
     MetricsServer& operator=(const MetricsServer&) = delete;
 
-    // What is answered from now on. Never waits: while a client's answer is being copied, the older text stays. Allocates
-    // nothing up to `capacity` bytes.
+    // What is answered from now on. Never waits: while a client's answer is being copied, the older text stays.
+    // Allocates nothing up to `capacity` bytes.
     void publish(std::string_view text);
     int port() const { return port_; }
 

@@ -22,10 +22,14 @@ Outputs::~Outputs() { publish(); }
 void Outputs::start(const Progress& progress, double unix_time) {
     progress_file_.start(unix_time, progress.steps, flops_.of(progress));
     if (config_.observe.tensorboard) {
-        events_ = std::make_unique<EventFile>(std::filesystem::path(config_.run.dir) / "tensorboard", progress.steps + 1, unix_time, warn_);
-        events_->write(EventRecord().begin(unix_time, progress.steps).text("config/text_summary", "```toml\n" + to_toml(config_) + "```\n"));
+        events_ = std::make_unique<EventFile>(std::filesystem::path(config_.run.dir) / "tensorboard",
+                                              progress.steps + 1, unix_time, warn_);
+        events_->write(EventRecord()
+                           .begin(unix_time, progress.steps)
+                           .text("config/text_summary", "```toml\n" + to_toml(config_) + "```\n"));
     }
-    metrics_.start({.unix_time = unix_time, .progress = progress, .plan = {}, .result = {}, .total_flops = flops_.of(progress)});
+    metrics_.start(
+        {.unix_time = unix_time, .progress = progress, .plan = {}, .result = {}, .total_flops = flops_.of(progress)});
     publish();
 }
 
@@ -44,7 +48,8 @@ void Outputs::step(const StepFacts& step, bool log_line) {
             .scalar("speed/tokens_per_second", step.tokens_per_second)
             .scalar("speed/tflops", step.flops_per_second / 1e12);
         if (step.peak_share >= 0) record.scalar("speed/mfu", step.peak_share);
-        if (step.joules >= 0) record.scalar("energy/joules_per_step", step.joules).scalar("energy/watts_per_device", step.watts);
+        if (step.joules >= 0)
+            record.scalar("energy/joules_per_step", step.joules).scalar("energy/watts_per_device", step.watts);
         events_->write(record);
     }
     if (log_line && ledger_.wall_seconds() - published_ >= publish_seconds) publish();

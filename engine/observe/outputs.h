@@ -1,8 +1,8 @@
-// engine/observe/outputs.h: what a run tells programs, beside its log: TensorBoard's event files, Prometheus's text, progress.txt.
-// docs/observe.md says where each lies and how to open it.
+// engine/observe/outputs.h: what a run tells programs, beside its log: TensorBoard's event files, Prometheus's text,
+// progress.txt. docs/observe.md says where each lies and how to open it.
 //
-// Observe hands over what happened. Files are brought up to date at a log line, at most once a second; a file that cannot be
-// written is told once, and the run goes on. Nothing here allocates after start().
+// Observe hands over what happened. Files are brought up to date at a log line, at most once a second; a file that
+// cannot be written is told once, and the run goes on. Nothing here allocates after start().
 #pragma once
 
 #include <memory>

@@ -79,7 +79,8 @@ std::string text_of(const fs::path& path) {
 
 }  // namespace
 
-std::optional<ProgressStart> progress_start(std::string_view text, int ranks, const std::string& name, const Warn& warn) {
+std::optional<ProgressStart> progress_start(std::string_view text, int ranks, const std::string& name,
+                                            const Warn& warn) {
     std::optional<ProgressStart> start;
     std::optional<Line> provisional;
     double committed = 0;
@@ -89,7 +90,8 @@ std::optional<ProgressStart> progress_start(std::string_view text, int ranks, co
         ++number;
         const std::optional<Line> at = line.empty() ? std::nullopt : parse(line);
         if (!at) {
-            if (!line.empty()) warn(concat(name, ":", number, ": this line is damaged and left out: ", line.substr(0, 60)));
+            if (!line.empty())
+                warn(concat(name, ":", number, ": this line is damaged and left out: ", line.substr(0, 60)));
             continue;
         }
         if (at->ranks != ranks) start.reset();

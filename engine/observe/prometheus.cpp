@@ -10,7 +10,8 @@ namespace {
 struct Digits {
     char text[40];
     std::size_t size;
-    explicit Digits(double value) : size(static_cast<std::size_t>(std::to_chars(text, text + sizeof text, value).ptr - text)) {}
+    explicit Digits(double value)
+        : size(static_cast<std::size_t>(std::to_chars(text, text + sizeof text, value).ptr - text)) {}
     std::string_view view() const { return {text, size}; }
 };
 
@@ -36,8 +37,8 @@ PrometheusText& PrometheusText::family(std::string_view name, std::string_view t
     return *this;
 }
 
-PrometheusText& PrometheusText::sample(double value, std::string_view label1, std::string_view value1, std::string_view label2,
-                                       std::string_view value2) {
+PrometheusText& PrometheusText::sample(double value, std::string_view label1, std::string_view value1,
+                                       std::string_view label2, std::string_view value2) {
     open({});
     if (!label1.empty()) label(label1, value1);
     if (!label2.empty()) label(label2, value2);

@@ -1,4 +1,5 @@
-// engine/observe/prometheus.h: the text that a Prometheus server scrapes, format 0.0.4: families of samples, one value each.
+// engine/observe/prometheus.h: the text that a Prometheus server scrapes, format 0.0.4: families of samples, one value
+// each.
 //
 //     text.begin("run", "r1");                                           // a label of every sample
 //     text.family("keel_train_loss", "gauge", "Mean token loss of the last step (nats).").sample(2.5);

@@ -15,7 +15,8 @@ constexpr std::array<std::uint32_t, 256> crc_table = [] {
     std::array<std::uint32_t, 256> table{};
     for (std::uint32_t i = 0; i < 256; ++i) {
         std::uint32_t c = i;
-        for (int bit = 0; bit < 8; ++bit) c = c & 1 ? c >> 1 ^ 0x82F63B78u : c >> 1;  // Castagnoli's polynomial, reflected
+        for (int bit = 0; bit < 8; ++bit)
+            c = c & 1 ? c >> 1 ^ 0x82F63B78u : c >> 1;  // Castagnoli's polynomial, reflected
         table[i] = c;
     }
     return table;

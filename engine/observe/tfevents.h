@@ -1,10 +1,13 @@
-// engine/observe/tfevents.h: TensorBoard event files: numbers by step, and texts, that TensorBoard reads while they grow.
+// engine/observe/tfevents.h: TensorBoard event files: numbers by step, and texts, that TensorBoard reads while they
+// grow.
 //
-// A file is a row of records: length (8 bytes), masked CRC of those bytes (4), a protobuf Event, masked CRC of it (4), all
-// little-endian. The CRC is CRC-32C; it is rotated and added to, since a CRC over what holds its own CRC tells nothing.
+// A file is a row of records: length (8 bytes), masked CRC of those bytes (4), a protobuf Event, masked CRC of it (4),
+// all little-endian. The CRC is CRC-32C; it is rotated and added to, since a CRC over what holds its own CRC tells
+// nothing.
 //
-// A run has a file per start. One that goes on from a checkpoint may have lost steps that the file before shows: its second
-// record, a session log, says at which step it begins, and TensorBoard drops what older files have from there on.
+// A run has a file per start. One that goes on from a checkpoint may have lost steps that the file before shows: its
+// second record, a session log, says at which step it begins, and TensorBoard drops what older files have from there
+// on.
 #pragma once
 
 #include <cstdint>

@@ -14,15 +14,17 @@ constexpr std::size_t most_calls = 1 << 15;  // of one step and thread; 2 MiB
 
 fs::path part(const fs::path& run_dir, int rank) { return run_dir / "trace" / concat("rank-", rank, ".json"); }
 
-void warn(const std::string& what) { std::fprintf(stderr, "keel: warning: %s; the trace is not whole\n", what.c_str()); }
+void warn(const std::string& what) {
+    std::fprintf(stderr, "keel: warning: %s; the trace is not whole\n", what.c_str());
+}
 
 }  // namespace
 
 Trace::Trace(const Config& config, const Ranks& ranks, Stream& stream, std::int64_t next_step)
     : run_dir_(config.run.dir),
       ranks_(ranks),
-      name_(concat("rank ", ranks.world.rank(), " (tp", ranks.place.tp, " cp", ranks.place.cp, " dp", ranks.place.dp, " pp",
-                   ranks.place.pp, ")")) {
+      name_(concat("rank ", ranks.world.rank(), " (tp", ranks.place.tp, " cp", ranks.place.cp, " dp", ranks.place.dp,
+                   " pp", ranks.place.pp, ")")) {
     if (config.observe.trace_steps.empty()) return;
     first_ = config.observe.trace_steps[0], last_ = config.observe.trace_steps[1];
     if (next_step > last_) return;
@@ -45,9 +47,10 @@ void Trace::begin() {
     const int rank = ranks_.world.rank();
     tracing_ = true;
     try {
-        file_ = std::make_unique<ChromeTrace>(part(run_dir_, rank), rank, name_, clock_,
-                                              std::vector<std::pair<std::string, std::string>>{
-                                                  {"run", run_dir_.string()}, {"keel", KEEL_VERSION}, {"steps", concat(first_, " to ", last_)}});
+        file_ = std::make_unique<ChromeTrace>(
+            part(run_dir_, rank), rank, name_, clock_,
+            std::vector<std::pair<std::string, std::string>>{
+                {"run", run_dir_.string()}, {"keel", KEEL_VERSION}, {"steps", concat(first_, " to ", last_)}});
     } catch (const Error& e) {
         warn(e.what());
     }

@@ -1,9 +1,9 @@
-// engine/observe/trace.h: the trace of a few steps of a run (--observe.trace_steps): each rank writes RUN/trace/rank-N.json, and
-// when the last of the steps is done they become RUN/trace.json.
+// engine/observe/trace.h: the trace of a few steps of a run (--observe.trace_steps): each rank writes
+// RUN/trace/rank-N.json, and when the last of the steps is done they become RUN/trace.json.
 //
-// Steps are cut where nothing is under way beside: when gradients are summed, before the update. So a trace begins with the
-// update of the step before its first, and ends with the gradients of its last. Writing costs a traced step milliseconds;
-// other steps pay nothing.
+// Steps are cut where nothing is under way beside: when gradients are summed, before the update. So a trace begins with
+// the update of the step before its first, and ends with the gradients of its last. Writing costs a traced step
+// milliseconds; other steps pay nothing.
 #pragma once
 
 #include <cstdint>

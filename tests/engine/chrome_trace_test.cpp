@@ -24,7 +24,8 @@ namespace {
 constexpr Clock::time_point t0{std::chrono::seconds(1000)};
 
 Span span(const char* name, int begin, int end, int index = -1, int chunk = -1) {
-    return {.name = name, .index = index, .chunk = chunk, .begin = t0 + microseconds(begin), .end = t0 + microseconds(end)};
+    return {
+        .name = name, .index = index, .chunk = chunk, .begin = t0 + microseconds(begin), .end = t0 + microseconds(end)};
 }
 CallTime call(const char* group, const char* what, int begin, int end, int from = -1, int to = -1, int channel = 0) {
     return {group, what, from < 0 ? 7 : 0, 4096, from, to, channel, t0 + microseconds(begin), t0 + microseconds(end)};
@@ -66,7 +67,8 @@ std::vector<std::filesystem::path> two_ranks(const test::TempFolder& folder) {
         r.beside.add(span("reduce", late + 150, late + 190, 3));
         r.calls_beside.add(call("dp_cp", "reduce_scatter", late + 151, late + 189));
         parts.push_back(folder.path() / concat("rank", rank, ".json"));
-        ChromeTrace trace(parts.back(), rank, concat("rank ", rank, " \"quoted\""), {.offset_ns = rank * 5'000'000, .error_ns = 40, .origin_ns = origin},
+        ChromeTrace trace(parts.back(), rank, concat("rank ", rank, " \"quoted\""),
+                          {.offset_ns = rank * 5'000'000, .error_ns = 40, .origin_ns = origin},
                           {{"run", "a \"run\"\n"}});
         trace.step(r.at(10));
         trace.checkpoint(10, t0 + microseconds(late + 200), t0 + microseconds(late + 900));
@@ -159,7 +161,8 @@ TEST(TraceClock, IsKnownToWithinWhatBarriersTell) {
     }
     const TraceClock clock = clock_from(first, here);
     EXPECT_LE(std::abs(clock.offset_ns - ahead), clock.error_ns);
-    EXPECT_EQ(clock.error_ns, (90 + 40) / 2);  // of the second: entered 40 ns before the first left, left 90 ns after it came
+    EXPECT_EQ(clock.error_ns,
+              (90 + 40) / 2);  // of the second: entered 40 ns before the first left, left 90 ns after it came
     EXPECT_EQ(clock.origin_ns, 10'000);
     EXPECT_EQ(clock.microseconds(Clock::time_point(std::chrono::nanoseconds(clock.offset_ns + 12'500))), 2.5);
 }

@@ -11,13 +11,16 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Powercap : test::TempFolder {
-    void domain(const std::string& name, const std::string& kind, const std::string& microjoules, const std::string& range = "262143328850") {
+    void domain(const std::string& name, const std::string& kind, const std::string& microjoules,
+                const std::string& range = "262143328850") {
         fs::create_directories(path() / name);
         write(name + "/name", kind + "\n");
         write(name + "/energy_uj", microjoules + "\n");
         write(name + "/max_energy_range_uj", range + "\n");
     }
-    void count(const std::string& name, const std::string& microjoules) { write(name + "/energy_uj", microjoules + "\n"); }
+    void count(const std::string& name, const std::string& microjoules) {
+        write(name + "/energy_uj", microjoules + "\n");
+    }
 };
 
 }  // namespace

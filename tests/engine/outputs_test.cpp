@@ -56,8 +56,13 @@ bool has_scalar(const std::string& event, const std::string& tag, float value) {
 }
 
 void take_step(Observe& observe, Progress& progress, double loss) {
-    const StepPlan plan{.first_sample = progress.samples, .samples = 4, .micro_batch = 2, .num_micro_batches = 2, .lr = 1e-3};
-    const StepResult step{.loss = {loss * 64, 64}, .grad_norm = loss, .applied = std::isfinite(loss), .tokens = 96, .tokens_squared = 2304};
+    const StepPlan plan{
+        .first_sample = progress.samples, .samples = 4, .micro_batch = 2, .num_micro_batches = 2, .lr = 1e-3};
+    const StepResult step{.loss = {loss * 64, 64},
+                          .grad_norm = loss,
+                          .applied = std::isfinite(loss),
+                          .tokens = 96,
+                          .tokens_squared = 2304};
     progress.advance(plan, step);
     observe.record(progress, plan, step);
 }
@@ -105,17 +110,20 @@ TEST(Outputs, OfARunThatGoesOnSupersedeTheStepsThatWereLost) {
     for (const std::int64_t from : {0, 2}) {  // the first job took 3 steps, and saved after 2
         Ledger ledger(Clock::now());
         Observe observe(config, {.total_samples = 80, .total_steps = 20, .ranks = 2}, ledger);
-        Progress progress{.samples = 4 * from, .steps = from, .skipped = 0, .tokens = 96 * from, .tokens_squared = 2304 * from};
+        Progress progress{
+            .samples = 4 * from, .steps = from, .skipped = 0, .tokens = 96 * from, .tokens_squared = 2304 * from};
         observe.start(progress);
         for (int i = 0; i < 3; ++i) {
             take_step(observe, progress, 2.5);
-            if (from == 0 && i == 1) observe.record_saving(progress), observe.record_save(progress, "checkpoints/step-00000002", 0.1);
+            if (from == 0 && i == 1)
+                observe.record_saving(progress), observe.record_save(progress, "checkpoints/step-00000002", 0.1);
         }
     }
     const auto files = event_files(folder.path());
     ASSERT_EQ(files.size(), 2u) << "a file per start";
     EXPECT_TRUE(events(files[0])[1].ends_with("\x10\x01\x3a\x02\x08\x01")) << "the session begins with step 1";
-    EXPECT_TRUE(events(files[1])[1].ends_with("\x10\x03\x3a\x02\x08\x01")) << "and the next with step 3, which was lost";
+    EXPECT_TRUE(events(files[1])[1].ends_with("\x10\x03\x3a\x02\x08\x01"))
+        << "and the next with step 3, which was lost";
     const std::string text = read_file(folder / "progress.txt");
     std::vector<std::string> lines;
     std::istringstream in(text);
@@ -124,8 +132,10 @@ TEST(Outputs, OfARunThatGoesOnSupersedeTheStepsThatWereLost) {
     EXPECT_EQ(lines[0], "# ranks: 2\tStarting job\tIteration: 0\tFloating-point operations: 0");
     EXPECT_TRUE(lines[1].starts_with("# ranks: 2\tSaving checkpoint\tIteration: 2\tJob throughput: ")) << lines[1];
     EXPECT_EQ(lines[2], "# ranks: 2\tSaved checkpoint\tIteration: 2");
-    EXPECT_TRUE(lines[3].starts_with("# ranks: 2\tStarting job\tIteration: 2\tFloating-point operations: ")) << lines[3];
-    EXPECT_EQ(lines[3].substr(lines[3].find("Floating")), lines[1].substr(lines[1].find("Floating"), lines[3].size() - lines[3].find("Floating")));
+    EXPECT_TRUE(lines[3].starts_with("# ranks: 2\tStarting job\tIteration: 2\tFloating-point operations: "))
+        << lines[3];
+    EXPECT_EQ(lines[3].substr(lines[3].find("Floating")),
+              lines[1].substr(lines[1].find("Floating"), lines[3].size() - lines[3].find("Floating")));
 }
 
 TEST(Outputs, CountTheEnergyOfStepsAndNotOfEvaluationsAndCheckpoints) {
@@ -140,7 +150,8 @@ TEST(Outputs, CountTheEnergyOfStepsAndNotOfEvaluationsAndCheckpoints) {
     const Clock::time_point now = Clock::now();
     Ledger ledger(now);
     {
-        Observe observe(config, {.total_samples = 80, .total_steps = 20, .powercap = folder.path() / "powercap"}, ledger);
+        Observe observe(config, {.total_samples = 80, .total_steps = 20, .powercap = folder.path() / "powercap"},
+                        ledger);
         Progress progress;
         observe.start(progress);
         microjoules = -100'000'000 + 99'000'000, use(35);
@@ -157,7 +168,8 @@ TEST(Outputs, CountTheEnergyOfStepsAndNotOfEvaluationsAndCheckpoints) {
     std::vector<double> joules;
     std::ifstream in(folder / "log.jsonl");
     for (std::string line; std::getline(in, line);)
-        if (const auto record = nlohmann::json::parse(line); record["event"] == "step") joules.push_back(record["joules"]);
+        if (const auto record = nlohmann::json::parse(line); record["event"] == "step")
+            joules.push_back(record["joules"]);
     EXPECT_EQ(joules, (std::vector<double>{35, 7, 5}));
     EXPECT_NE(read_file(folder / "metrics.prom").find("} 78\n"), std::string::npos) << "the counter counts everything";
 }
@@ -175,12 +187,14 @@ TEST(Outputs, TellTheEnergyOfAStepAndTheWattsOfADevice) {
     const Clock::time_point t0 = Clock::now() - std::chrono::seconds(50);
     Ledger ledger(t0);
     {
-        Observe observe(config, {.total_samples = 80, .total_steps = 20, .powercap = folder.path() / "powercap"}, ledger);
+        Observe observe(config, {.total_samples = 80, .total_steps = 20, .powercap = folder.path() / "powercap"},
+                        ledger);
         Progress progress;
         observe.start(progress);
         ledger.enter(Phase::compute, t0 + std::chrono::seconds(45));  // a tenth of the fifty seconds
         ledger.enter(Phase::idle, t0 + std::chrono::seconds(50));
-        for (const char* name : {"powercap/intel-rapl:0", "powercap/intel-rapl:1"}) folder.write(std::string(name) + "/energy_uj", "3500000000\n");
+        for (const char* name : {"powercap/intel-rapl:0", "powercap/intel-rapl:1"})
+            folder.write(std::string(name) + "/energy_uj", "3500000000\n");
         take_step(observe, progress, 1);
     }
     std::ifstream in(folder / "log.jsonl");
@@ -201,7 +215,8 @@ TEST(Outputs, SayOnceThatEnergyIsNotMeasured) {
     Progress progress;
     observe.start(progress);
     take_step(observe, progress, 1), take_step(observe, progress, 1);
-    const std::string out = testing::internal::GetCapturedStdout(), said = "energy is not measured: " + (folder / "none") + " has no counter";
+    const std::string out = testing::internal::GetCapturedStdout(),
+                      said = "energy is not measured: " + (folder / "none") + " has no counter";
     EXPECT_NE(out.find(said), std::string::npos) << out;
     EXPECT_EQ(out.find("energy", out.find(said) + 10), std::string::npos) << out;
 }
@@ -221,7 +236,8 @@ TEST(Outputs, AreScrapedFromThePortOfTheRun) {
     }
     other.reset();
     Observe observe(config, {.total_samples = 80, .total_steps = 20}, ledger);
-    EXPECT_THROW(MetricsServer("127.0.0.1", static_cast<int>(config.observe.http_port)), Error) << "the run listens there now";
+    EXPECT_THROW(MetricsServer("127.0.0.1", static_cast<int>(config.observe.http_port)), Error)
+        << "the run listens there now";
 }
 
 TEST(Outputs, OfAStepAllocateNothing) {
@@ -231,7 +247,10 @@ TEST(Outputs, OfAStepAllocateNothing) {
     folder.write("powercap/intel-rapl:0/name", "package-0\n"), folder.write("powercap/intel-rapl:0/energy_uj", "0\n");
     folder.write("powercap/intel-rapl:0/max_energy_range_uj", "1000\n");
     const Config config = config_in(folder.path());
-    const RunFacts facts{.matmul_peak = 1e9, .total_samples = 80, .total_steps = 20, .sources = {{"a.tok", 0.1}, {"b.tok", 0.2}},
+    const RunFacts facts{.matmul_peak = 1e9,
+                         .total_samples = 80,
+                         .total_steps = 20,
+                         .sources = {{"a.tok", 0.1}, {"b.tok", 0.2}},
                          .powercap = folder.path() / "powercap"};
     const Ledger ledger(Clock::now() - std::chrono::hours(1));
     Outputs outputs(config, facts, ledger, [](const std::string& text) { ADD_FAILURE() << text; });
@@ -240,8 +259,14 @@ TEST(Outputs, OfAStepAllocateNothing) {
     const long before = allocations();
     for (int i = 1; i <= 20; ++i) {
         progress.steps = i;
-        outputs.step({.unix_time = 1.7e9 + i, .progress = progress, .plan = {.samples = 4}, .seconds = 0.1, .peak_share = 0.4,
-                      .joules = 1, .watts = 2}, true);
+        outputs.step({.unix_time = 1.7e9 + i,
+                      .progress = progress,
+                      .plan = {.samples = 4},
+                      .seconds = 0.1,
+                      .peak_share = 0.4,
+                      .joules = 1,
+                      .watts = 2},
+                     true);
         outputs.eval(progress, {.loss = {1, 1}, .bytes = 3}, 1.7e9);
         outputs.saving(progress, 1.7e9), outputs.saved(progress, 1.7e9);
     }

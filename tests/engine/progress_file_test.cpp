@@ -27,7 +27,9 @@ double at(int hour, int minute) {
 std::string line(const char* clock, int ranks, const std::string& text) {
     return concat("2026-01-31 ", clock, ":00\tJob ID: 1\t# ranks: ", ranks, "\t", text, "\n");
 }
-std::string saving(const char* flops) { return concat("Saving checkpoint\tIteration: 5\tFloating-point operations: ", flops); }
+std::string saving(const char* flops) {
+    return concat("Saving checkpoint\tIteration: 5\tFloating-point operations: ", flops);
+}
 const std::string saved = "Saved checkpoint\tIteration: 5", starting = "Starting job";
 
 // TFLOP/s per rank of a job that holds `flops` at 5 o'clock.
@@ -40,8 +42,9 @@ double cumulative(const std::string& text, int ranks, double flops) {
 
 // behaviour.md, T14.5: worked out by hand.
 TEST(ProgressFile, CountsCommittedWorkOfJobsWithTheSameNumberOfRanks) {
-    const std::string text = line("00:00", 8, starting) + line("00:50", 8, saving("1.00e18")) + line("00:50", 8, saved) +
-                             line("01:00", 16, starting) + line("02:30", 16, saving("3.00e18")) + line("02:30", 16, saved) +
+    const std::string text = line("00:00", 8, starting) + line("00:50", 8, saving("1.00e18")) +
+                             line("00:50", 8, saved) + line("01:00", 16, starting) +
+                             line("02:30", 16, saving("3.00e18")) + line("02:30", 16, saved) +
                              line("03:00", 8, starting) + line("03:40", 8, saving("5.00e18")) +  // and no more of it
                              line("04:00", 8, starting);
     EXPECT_NEAR(cumulative(text, 8, 6e18), 52.08, 0.005);
@@ -75,11 +78,14 @@ TEST(ProgressFile, IsWrittenInTwoPhases) {
     file.start(at(12, 0), 0, 0);
     file.saving(at(12, 50), 100, 1.2345678901234567e18, 250000000);
     file.saved(at(12, 51), 100);
-    EXPECT_EQ(read_file(path),
-              "2026-01-31 12:00:00\tJob ID: 4711\t# ranks: 4\tStarting job\tIteration: 0\tFloating-point operations: 0\n"
-              "2026-01-31 12:50:00\tJob ID: 4711\t# ranks: 4\tSaving checkpoint\tIteration: 100\tJob throughput: 102.9 TFLOP/s/rank\t"
-              "Cumulative throughput: 102.9 TFLOP/s/rank\tFloating-point operations: 1234567890123456768\tTokens (in billions): 0.25\n"
-              "2026-01-31 12:51:00\tJob ID: 4711\t# ranks: 4\tSaved checkpoint\tIteration: 100\n");
+    EXPECT_EQ(
+        read_file(path),
+        "2026-01-31 12:00:00\tJob ID: 4711\t# ranks: 4\tStarting job\tIteration: 0\tFloating-point operations: 0\n"
+        "2026-01-31 12:50:00\tJob ID: 4711\t# ranks: 4\tSaving checkpoint\tIteration: 100\tJob throughput: 102.9 "
+        "TFLOP/s/rank\t"
+        "Cumulative throughput: 102.9 TFLOP/s/rank\tFloating-point operations: 1234567890123456768\tTokens (in "
+        "billions): 0.25\n"
+        "2026-01-31 12:51:00\tJob ID: 4711\t# ranks: 4\tSaved checkpoint\tIteration: 100\n");
 }
 
 TEST(ProgressFile, IsAddedToByTheNextJobWhereverTheLastOneWasKilled) {
@@ -101,13 +107,16 @@ TEST(ProgressFile, IsAddedToByTheNextJobWhereverTheLastOneWasKilled) {
     next.saving(at(5, 0), 30, 6e18, 1);
     const std::string text = read_file(path);
     EXPECT_TRUE(text.starts_with(before)) << "what is written stays";
-    EXPECT_NE(text.find("Job throughput: 104.2 TFLOP/s/rank\tCumulative throughput: 52.08 TFLOP/s/rank"), std::string::npos) << text;
+    EXPECT_NE(text.find("Job throughput: 104.2 TFLOP/s/rank\tCumulative throughput: 52.08 TFLOP/s/rank"),
+              std::string::npos)
+        << text;
 
     folder.write("torn.txt", line("03:00", 8, starting) + "2026-01-31 03:40:00\tJob ID: 1\t# ra");
     std::vector<std::string> warnings;
     ProgressFile after(folder / "torn.txt", 8, "3", [&](const std::string& w) { warnings.push_back(w); });
     after.start(at(4, 0), 0, 0);
     EXPECT_EQ(warnings.size(), 1u);
-    EXPECT_TRUE(read_file(folder / "torn.txt").ends_with("# ra\n2026-01-31 04:00:00\tJob ID: 3\t# ranks: 8\tStarting job\tIteration: 0\t"
-                                                         "Floating-point operations: 0\n"));
+    EXPECT_TRUE(read_file(folder / "torn.txt")
+                    .ends_with("# ra\n2026-01-31 04:00:00\tJob ID: 3\t# ranks: 8\tStarting job\tIteration: 0\t"
+                               "Floating-point operations: 0\n"));
 }

@@ -25,16 +25,20 @@ const Warn no_warning = [](const std::string& text) { ADD_FAILURE() << text; };
 std::string ask(int port, const std::string& request) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in at{};
-    at.sin_family = AF_INET, at.sin_port = htons(static_cast<std::uint16_t>(port)), at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_family = AF_INET, at.sin_port = htons(static_cast<std::uint16_t>(port)),
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     std::string out;
-    if (connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 && send(fd, request.data(), request.size(), MSG_NOSIGNAL) >= 0) {
+    if (connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 &&
+        send(fd, request.data(), request.size(), MSG_NOSIGNAL) >= 0) {
         char some[4096];
         for (ssize_t n; (n = recv(fd, some, sizeof some, 0)) > 0;) out.append(some, static_cast<std::size_t>(n));
     }
     close(fd);
     return out;
 }
-std::string get(int port, const std::string& path) { return ask(port, "GET " + path + " HTTP/1.1\r\nHost: here\r\n\r\n"); }
+std::string get(int port, const std::string& path) {
+    return ask(port, "GET " + path + " HTTP/1.1\r\nHost: here\r\n\r\n");
+}
 
 }  // namespace
 
@@ -42,7 +46,9 @@ TEST(PrometheusText, IsTheExpositionFormat) {
     PrometheusText text;
     text.begin("run", "r1");
     text.family("keel_train_loss", "gauge", "Mean token loss of the last optimiser step (nats).").sample(2.5);
-    text.family("keel_odd", "gauge", "a \\ and\na \"quote\"").sample(1e-7, "set", "a \\, a \" and\na line", "rank", "0").sample(NAN, "set", "b");
+    text.family("keel_odd", "gauge", "a \\ and\na \"quote\"")
+        .sample(1e-7, "set", "a \\, a \" and\na line", "rank", "0")
+        .sample(NAN, "set", "b");
     EXPECT_EQ(text.text(),
               "# HELP keel_train_loss Mean token loss of the last optimiser step (nats).\n"
               "# TYPE keel_train_loss gauge\n"
@@ -64,10 +70,11 @@ TEST(PrometheusText, CountsAHistogramUpToEachBound) {
     text.begin("run", "r1");
     text.family("keel_step_seconds", "histogram", "h").histogram(seconds);
     const std::string& all = text.text();
-    for (const char* line : {"keel_step_seconds_bucket{run=\"r1\",le=\"0.2\"} 0\n", "keel_step_seconds_bucket{run=\"r1\",le=\"0.5\"} 1\n",
-                             "keel_step_seconds_bucket{run=\"r1\",le=\"1\"} 2\n", "keel_step_seconds_bucket{run=\"r1\",le=\"300\"} 2\n",
-                             "keel_step_seconds_bucket{run=\"r1\",le=\"+Inf\"} 3\n", "keel_step_seconds_sum{run=\"r1\"} 1001.0000001\n",
-                             "keel_step_seconds_count{run=\"r1\"} 3\n"})
+    for (const char* line :
+         {"keel_step_seconds_bucket{run=\"r1\",le=\"0.2\"} 0\n", "keel_step_seconds_bucket{run=\"r1\",le=\"0.5\"} 1\n",
+          "keel_step_seconds_bucket{run=\"r1\",le=\"1\"} 2\n", "keel_step_seconds_bucket{run=\"r1\",le=\"300\"} 2\n",
+          "keel_step_seconds_bucket{run=\"r1\",le=\"+Inf\"} 3\n", "keel_step_seconds_sum{run=\"r1\"} 1001.0000001\n",
+          "keel_step_seconds_count{run=\"r1\"} 3\n"})
         EXPECT_NE(all.find(line), std::string::npos) << line << "in\n" << all;
 }
 
@@ -80,11 +87,18 @@ TEST(Metrics, AreOneWholeFileAtAnyMoment) {
     metrics.publish(ledger);
     std::string text = read_file(metrics.path());
     EXPECT_EQ(text.find("keel_train_loss"), std::string::npos) << "before the first step there is no loss";
-    metrics.step({.progress = {.samples = 50, .steps = 7, .skipped = 1, .tokens = 1600, .tokens_squared = 0},
-                  .plan = {.first_sample = 42, .samples = 8, .micro_batch = 8, .num_micro_batches = 1, .lr = 1e-3},
-                  .result = {.loss = {NAN, 3}, .grad_norm = INFINITY, .applied = false, .tokens = 256, .tokens_squared = 0},
-                  .seconds = 0.25, .tokens_per_second = 1024, .flops_per_second = 2e9, .peak_share = 0.5, .total_flops = 3e12,
-                  .joules = 20, .watts = 80, .total_joules = 140});
+    metrics.step(
+        {.progress = {.samples = 50, .steps = 7, .skipped = 1, .tokens = 1600, .tokens_squared = 0},
+         .plan = {.first_sample = 42, .samples = 8, .micro_batch = 8, .num_micro_batches = 1, .lr = 1e-3},
+         .result = {.loss = {NAN, 3}, .grad_norm = INFINITY, .applied = false, .tokens = 256, .tokens_squared = 0},
+         .seconds = 0.25,
+         .tokens_per_second = 1024,
+         .flops_per_second = 2e9,
+         .peak_share = 0.5,
+         .total_flops = 3e12,
+         .joules = 20,
+         .watts = 80,
+         .total_joules = 140});
     metrics.eval({.loss = {30, 10}});
     metrics.saved(1700000000.5);
     metrics.publish(ledger);
@@ -93,9 +107,10 @@ TEST(Metrics, AreOneWholeFileAtAnyMoment) {
     for (const std::string line :
          {"keel_step{run=\"RUN\"} 7\n", "keel_samples_total{run=\"RUN\"} 50\n", "keel_tokens_total{run=\"RUN\"} 1600\n",
           "keel_flops_total{run=\"RUN\"} 3e+12\n", "keel_skipped_steps_total{run=\"RUN\",reason=\"not_finite\"} 1\n",
-          "keel_train_loss{run=\"RUN\"} NaN\n", "keel_grad_norm{run=\"RUN\"} +Inf\n", "keel_learning_rate{run=\"RUN\"} 0.001\n",
-          "keel_eval_loss{run=\"RUN\",set=\"valid\"} 3\n", "keel_step_seconds_count{run=\"RUN\"} 1\n",
-          "keel_tokens_per_second{run=\"RUN\"} 1024\n", "keel_model_flops_utilization{run=\"RUN\"} 0.5\n",
+          "keel_train_loss{run=\"RUN\"} NaN\n", "keel_grad_norm{run=\"RUN\"} +Inf\n",
+          "keel_learning_rate{run=\"RUN\"} 0.001\n", "keel_eval_loss{run=\"RUN\",set=\"valid\"} 3\n",
+          "keel_step_seconds_count{run=\"RUN\"} 1\n", "keel_tokens_per_second{run=\"RUN\"} 1024\n",
+          "keel_model_flops_utilization{run=\"RUN\"} 0.5\n",
           "keel_device_memory_bytes{run=\"RUN\",kind=\"planned\",rank=\"0\"} 4096\n",
           "keel_checkpoint_last_success_timestamp_seconds{run=\"RUN\"} 1700000000.5\n",
           "keel_data_epoch{run=\"RUN\",source=\"books.tok\"} 0.5\n", "keel_energy_joules_total{run=\"RUN\"} 140\n",
@@ -117,7 +132,8 @@ TEST(Metrics, ThatCannotBeWrittenAreToldOnceUntilTheyCan) {
     const Ledger ledger;
     for (int i = 0; i < 3; ++i) metrics.publish(ledger);
     ASSERT_EQ(warnings.size(), 1u);
-    EXPECT_NE(warnings[0].find("gone/keel.prom: No such file or directory; the run goes on"), std::string::npos) << warnings[0];
+    EXPECT_NE(warnings[0].find("gone/keel.prom: No such file or directory; the run goes on"), std::string::npos)
+        << warnings[0];
     fs::create_directory(folder / "gone");
     metrics.publish(ledger);
     EXPECT_EQ(warnings.size(), 1u);
@@ -152,7 +168,8 @@ TEST(MetricsServer, LeavesAtOnceThoughAClientSaysNothing) {
     {
         MetricsServer server("127.0.0.1", 0);
         sockaddr_in at{};
-        at.sin_family = AF_INET, at.sin_port = htons(static_cast<std::uint16_t>(server.port())), at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        at.sin_family = AF_INET, at.sin_port = htons(static_cast<std::uint16_t>(server.port())),
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
     }
     close(fd);
@@ -171,7 +188,8 @@ TEST(MetricsServer, SaysWhyItCannotListen) {
     };
     const MetricsServer first("127.0.0.1", 0);
     EXPECT_EQ(message("127.0.0.1", first.port()),
-              concat("--observe.http_port ", first.port(), " on 127.0.0.1: Address already in use; another program, or another run, ",
+              concat("--observe.http_port ", first.port(),
+                     " on 127.0.0.1: Address already in use; another program, or another run, ",
                      "listens there: give another port, or 0 for none"));
     EXPECT_EQ(message("localhost", 9100).substr(0, 37), "--observe.http_address is \"localhost\"");
 }

@@ -48,10 +48,12 @@ TEST(EventRecord, IsFramedAsTensorBoardReadsIt) {
     EventRecord record;
     EXPECT_EQ(hex_of(record.begin(1700000000.0).file_version().finish()),
               packed("1800000000000000 a37f4b22 0900000040fc54d9411a0d627261696e2e4576656e743a32 eced8f9d"));
-    EXPECT_EQ(hex_of(record.begin(1700000000.5, 10).scalar("train/loss", 2.5).finish()),
-              packed("2000000000000000 29eda950 0900002040fc54d941100a2a130a110a0a747261696e2f6c6f73731500002040 8512ce0b"));
+    EXPECT_EQ(
+        hex_of(record.begin(1700000000.5, 10).scalar("train/loss", 2.5).finish()),
+        packed("2000000000000000 29eda950 0900002040fc54d941100a2a130a110a0a747261696e2f6c6f73731500002040 8512ce0b"));
     EXPECT_EQ(hex_of(record.begin(1700000001.0, 0).text("config/text_summary", "hello").finish()),
-              packed("4100000000000000 00a9c2ab 0900004040fc54d94110002a340a320a13636f6e6669672f746578745f73756d6d6172794a0a0a060a"
+              packed("4100000000000000 00a9c2ab "
+                     "0900004040fc54d94110002a340a320a13636f6e6669672f746578745f73756d6d6172794a0a0a060a"
                      "04746578742002420f0807120412020801420568656c6c6f fe5a7bc4"));
     EXPECT_EQ(hex_of(record.begin(1700000001.0, 10).session_start().finish()),
               packed("0f00000000000000 6d532b09 0900004040fc54d941100a3a020801 2582cdb3"));

@@ -1,5 +1,5 @@
-// tests/engine/trace_check.h: what every trace must be: spans of a lane nest or are disjoint, each arrow has one beginning and one
-// end, inside of a span, in this order in time; nothing is before the beginning.
+// tests/engine/trace_check.h: what every trace must be: spans of a lane nest or are disjoint, each arrow has one
+// beginning and one end, inside of a span, in this order in time; nothing is before the beginning.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +40,9 @@ inline TraceCount check_trace(const nlohmann::json& trace) {
     }
     constexpr double rounding = 0.0015;  // microseconds: ts and dur are each rounded to a nanosecond
     for (auto& [lane, slices] : lanes) {
-        std::ranges::sort(slices, [](const Slice& a, const Slice& b) { return a.begin != b.begin ? a.begin < b.begin : a.end > b.end; });
+        std::ranges::sort(slices, [](const Slice& a, const Slice& b) {
+            return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+        });
         std::vector<Slice> open;
         for (const Slice& s : slices) {
             while (!open.empty() && open.back().end <= s.begin + rounding) open.pop_back();
@@ -53,7 +55,9 @@ inline TraceCount check_trace(const nlohmann::json& trace) {
         if (e["ph"] != "s" && e["ph"] != "f") continue;
         const double ts = e["ts"];
         const auto& slices = lanes[{e["pid"], e["tid"]}];
-        EXPECT_TRUE(std::ranges::any_of(slices, [&](const Slice& s) { return s.begin - rounding <= ts && ts <= s.end + rounding; })) << e;
+        EXPECT_TRUE(std::ranges::any_of(slices, [&](const Slice& s) {
+            return s.begin - rounding <= ts && ts <= s.end + rounding;
+        })) << e;
         Arrow& arrow = arrows[e["id"]];
         if (e["ph"] == "s") ++arrow.begins, arrow.from = ts;
         else ++arrow.ends, arrow.to = ts;

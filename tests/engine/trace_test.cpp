@@ -22,7 +22,9 @@ Config traced(const test::TempFolder& folder) {
     config.parallel.vocab_multiple = 1, config.parallel.bucket = 2000;
     return config;
 }
-Json trace_of(const Config& config) { return Json::parse(read_file(std::filesystem::path(config.run.dir) / "trace.json")); }
+Json trace_of(const Config& config) {
+    return Json::parse(read_file(std::filesystem::path(config.run.dir) / "trace.json"));
+}
 
 }  // namespace
 
@@ -47,14 +49,16 @@ TEST(Trace, OfAPipelineHasEveryRankEveryCollectiveAndAnArrowPerMessage) {
         if (e["cat"] != "collective") continue;
         EXPECT_GE(e["args"]["bytes"].get<std::int64_t>(), 0);
         const std::string group = e["name"].get<std::string>().substr(0, e["name"].get<std::string>().find(' '));
-        std::int64_t& before = last[group + (e["tid"] == 5 ? " beside of " : " of ") + std::to_string(e["pid"].get<int>())];
+        std::int64_t& before =
+            last[group + (e["tid"] == 5 ? " beside of " : " of ") + std::to_string(e["pid"].get<int>())];
         EXPECT_GT(e["args"]["number"].get<std::int64_t>(), before) << e;
         before = e["args"]["number"];
     }
     EXPECT_EQ(steps, (std::set<int>{3, 4}));
     EXPECT_EQ(names["forward"], 8 * 2 * 2);  // ranks, micro-batches, steps
     EXPECT_EQ(names["backward"], 8 * 2 * 2);
-    for (const char* name : {"tp all_gather", "tp reduce_scatter", "reduce", "gather", "data", "optimizer"}) EXPECT_GT(names[name], 0) << name;
+    for (const char* name : {"tp all_gather", "tp reduce_scatter", "reduce", "gather", "data", "optimizer"})
+        EXPECT_GT(names[name], 0) << name;
     EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(config.run.dir) / "trace/rank-8.json"));
 }
 
