@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/config_flags.h"
 #include "cli/data_sample.h"
+#include "cli/shown_text.h"
 #include "engine/data_spec.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
@@ -47,14 +48,10 @@ std::string sources_text(const Dataset& data, std::int64_t samples) {
     return out;
 }
 
-// Without colours ⟨ ⟩ enclose what is read and not predicted; control characters would upset the terminal.
+// Without colours ⟨ ⟩ enclose what is read and not predicted.
 void print_run(const ShownRun& run, bool color) {
     static constexpr int background[] = {24, 94, 22, 53, 58, 23};
-    std::string text;
-    for (const char c : run.text) {
-        if (static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t') text += '?';
-        else text += c;
-    }
+    const std::string text = shown_text(run.text, "\n\t");
     if (!color) {
         std::printf(run.predicted ? "%s" : "⟨%s⟩", text.c_str());
         return;
@@ -72,7 +69,7 @@ void print_table(const ShownSample& s, const std::optional<Tokenizer>& tokenizer
         std::string text = tokenizer ? tokenizer->decode(std::span(&token.id, 1)) : "";
         for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\n");
         std::printf("%7zu %7d %7d %9d %10lld  %s\n", t, token.id, token.label, token.position,
-                    static_cast<long long>(token.sees_from), text.c_str());
+                    static_cast<long long>(token.sees_from), shown_text(text).c_str());
     }
 }
 

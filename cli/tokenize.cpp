@@ -11,7 +11,6 @@
 
 #include "cli/commands.h"
 #include "cli/text_options.h"
-#include "data/duplicates.h"
 #include "data/tokenize.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
@@ -82,6 +81,7 @@ TokenizeOptions options_of(const TokenizeFlags& f) {
     if (f.threads < 0) fail_usage("--threads is ", f.threads, "; give a positive number, or 0 for all processors");
     o.threads = f.threads;
     o.resume = f.resume;
+    o.duplicates = f.duplicates;
     return o;
 }
 
@@ -102,11 +102,6 @@ void print_bad_lines(const BadLines& bad) {
     for (std::size_t i = 0; i < bad.first.size() && i < 5; ++i) std::printf("  %s\n", text_of(bad.first[i]).c_str());
 }
 
-std::optional<Duplicates> duplicates_of(const TokenizeFlags& f, const TokenizeReport& report) {
-    if (!f.duplicates || report.body.documents < 2 || report.body.format == TokenFormat::llmc) return std::nullopt;
-    return find_duplicates(TokenFile(f.out, {.vocab_size = report.body.vocab_size}));
-}
-
 void print_duplicates(const Duplicates& d) {
     if (d.documents == 0) return;
     std::printf("%lld documents (%lld tokens) are exact copies of an earlier one:", static_cast<long long>(d.documents),
@@ -117,8 +112,7 @@ void print_duplicates(const Duplicates& d) {
 }
 
 // What was read, in which order, and what became of it: for the record of a run.
-std::string report_text(const TokenizeOptions& o, const TokenizeReport& report,
-                        const std::optional<Duplicates>& duplicates) {
+std::string report_text(const TokenizeOptions& o, const TokenizeReport& report) {
     using Json = nlohmann::ordered_json;
     const auto counts = [](const TokenFileInfo& i) {
         return Json{{"documents", i.documents},
@@ -134,10 +128,9 @@ std::string report_text(const TokenizeOptions& o, const TokenizeReport& report,
     for (const BadLine& bad : report.bad_lines.first)
         all["bad_lines"]["first"].push_back(
             {{"file", bad.file}, {"line", bad.line}, {"byte", bad.byte}, {"problem", bad.problem}});
-    if (duplicates) {
-        all["duplicates"] = {
-            {"documents", duplicates->documents}, {"tokens", duplicates->tokens}, {"first", Json::array()}};
-        for (const auto& pair : duplicates->first) all["duplicates"]["first"].push_back({pair.document, pair.earlier});
+    if (const auto& d = report.duplicates) {
+        all["duplicates"] = {{"documents", d->documents}, {"tokens", d->tokens}, {"first", Json::array()}};
+        for (const auto& pair : d->first) all["duplicates"]["first"].push_back({pair.document, pair.earlier});
     }
     return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -151,15 +144,14 @@ void run_tokenize(const TokenizeFlags& f) {
     const TokenizeReport report = tokenize(tokenizer, o);
     bar.finish();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    const std::optional<Duplicates> duplicates = duplicates_of(f, report);
 
     if (o.inputs.size() > 1)
         std::printf("%zu files, from %s to %s\n", o.inputs.size(), o.inputs.front().c_str(), o.inputs.back().c_str());
     print_summary(f.out, report.body);
     if (report.tail) print_summary(o.tail_out.string(), *report.tail);
     print_bad_lines(report.bad_lines);
-    if (duplicates) print_duplicates(*duplicates);
-    if (!f.report.empty()) write_file_atomically(f.report, report_text(o, report, duplicates));
+    if (report.duplicates) print_duplicates(*report.duplicates);
+    if (!f.report.empty()) write_file_atomically(f.report, report_text(o, report));
     if (report.resumed_bytes > 0)
         std::printf("went on after %.1f MB of text that a run before had done\n",
                     static_cast<double>(report.resumed_bytes) / 1e6);

@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/report_table.h"
+#include "cli/shown_text.h"
 #include "cli/text_options.h"
 #include "data/bpe_train.h"
 #include "data/tokenizer_check.h"
@@ -91,26 +92,7 @@ void run_train(const TrainFlags& f) {
                     static_cast<long long>(f.min_count), static_cast<long long>(f.vocab));
 }
 
-// A token as people can read it: control characters and bytes that are no text as escapes.
-std::string shown(std::string_view bytes) {
-    std::string out;
-    for (std::size_t at = 0; at < bytes.size();) {
-        const auto b = static_cast<unsigned char>(bytes[at]);
-        const std::size_t good = b < 128 ? 1 : std::min(utf8_valid_prefix(bytes.substr(at, 4)), b < 0xe0 ? std::size_t{2} : b < 0xf0 ? std::size_t{3} : std::size_t{4});
-        if (b >= 32 && b != 127 && good > 0) {
-            out += bytes.substr(at, good);
-            at += good;
-            continue;
-        }
-        char escape[8];
-        std::snprintf(escape, sizeof escape, "\\x%02x", b);
-        out += escape;
-        ++at;
-    }
-    return out;
-}
-
-std::string token_line(const Tokenizer& tokenizer, std::int32_t id) { return concat(id, "  ", shown(tokenizer.bytes(id))); }
+std::string token_line(const Tokenizer& tokenizer, std::int32_t id) { return concat(id, "  ", shown_text(tokenizer.bytes(id))); }
 
 void run_check(const std::string& path) {
     const Tokenizer tokenizer = Tokenizer::load(path);
@@ -129,7 +111,7 @@ void run_check(const std::string& path) {
     const auto name = [&](std::optional<std::int32_t> id) { return id ? token_line(tokenizer, *id) : std::string("none is named"); };
     r["beginning_of_text"] = name(tokenizer.bos_id());
     r["end_of_text"] = name(tokenizer.eos_id());
-    if (model.unknown) r["unknown"] = concat(*model.unknown, "  ", shown(model.tokens[static_cast<std::size_t>(*model.unknown)].text));
+    if (model.unknown) r["unknown"] = concat(*model.unknown, "  ", shown_text(model.tokens[static_cast<std::size_t>(*model.unknown)].text));
     Report special = Report::array();
     std::int64_t count = 0;
     for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
@@ -146,7 +128,7 @@ void run_check(const std::string& path) {
     r["come_back_as_another_text"] = c.lost_count;
     if (!c.lost.empty()) {
         r["of_these"] = Report::array();
-        for (const auto& lost : c.lost) r["of_these"].push_back(concat(lost.id, "  ", shown(lost.text), "  ->  ", shown(lost.back)));
+        for (const auto& lost : c.lost) r["of_these"].push_back(concat(lost.id, "  ", shown_text(lost.text), "  ->  ", shown_text(lost.back)));
     }
     print_report(r);
 }

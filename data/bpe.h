@@ -36,6 +36,10 @@ public:
             if (slots_[at].key == empty) return {};
         }
     }
+    template <class Body> void for_each(Body&& body) const {  // body(left, right, rank), in no order
+        for (const Slot& s : slots_)
+            if (s.key != empty) body(static_cast<std::int32_t>(s.key >> 32), static_cast<std::int32_t>(s.key), s.rank);
+    }
 
 private:
     static constexpr std::uint64_t empty = ~std::uint64_t{0};

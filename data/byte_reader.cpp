@@ -194,5 +194,6 @@ std::int64_t ByteReader::file_bytes_read() const {
     return state_->consumed();
 }
 std::int64_t ByteReader::file_bytes() const { return state_->file.size_bytes(); }
+bool ByteReader::compressed() const { return state_->codec != Codec::none; }
 
 }  // namespace keel

@@ -3,7 +3,7 @@
 namespace keel {
 
 void CutTable::add_merge(std::string_view left, std::string_view right) {
-    pairs_.resize(std::size_t{1} << bits >> 6);
+    if (pairs_.empty()) pairs_.reserve(), part_pairs_.reserve();
     const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
     if (left.empty() || right.empty() || continues(right[0])) return;  // joins inside of a character
     std::size_t last = left.size() - 1;
@@ -19,8 +19,8 @@ void CutTable::add_merge(std::string_view left, std::string_view right) {
     partial_left_ = partial_left_ || !left_whole;
     partial_right_ = partial_right_ || !right_whole;
     partial_both_ = partial_both_ || (!left_whole && !right_whole);
-    const std::size_t bit = bit_of(number(tail), number(head));
-    pairs_[bit / 64] |= std::uint64_t{1} << (bit % 64);
+    if (left_whole && right_whole) pairs_.add(number(tail), number(head));
+    else part_pairs_.add(number(tail), number(head));
 }
 
 void CutTable::add_whole(std::string_view text) {

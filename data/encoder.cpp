@@ -27,40 +27,31 @@ struct Encoder::State {
     Unigram::Scratch unigram;
     Splitter splitter;
     std::string unspelled;
-
-    void merge_bytes(std::string_view piece, std::vector<std::int32_t>& ids) {
-        const std::size_t first = ids.size();
-        ids.resize(first + piece.size());
-        for (std::size_t i = 0; i < piece.size(); ++i) {
-            const auto b = static_cast<unsigned char>(piece[i]);
-            if (model.byte_ids[b] < 0)
-                fail(model.name, ": the vocabulary has no token for the byte ", static_cast<int>(b),
-                     ", which the text contains; this tokenizer cannot encode it");
-            ids[first + i] = model.byte_ids[b];
-        }
-        ids.resize(first + scratch.merge(model.merge_table, std::span(ids).subspan(first)));
-    }
+    bool may_cut;
 
     bool encode_whole(std::string_view piece, std::vector<std::int32_t>& ids) const {
         if (!model.ignore_merges) return false;
-        const auto whole = model.whole_pieces.find(piece);
-        if (whole == model.whole_pieces.end()) return false;
-        ids.push_back(whole->second);
-        return true;
+        const std::int32_t id = model.whole_pieces.find(piece);
+        if (id >= 0) ids.push_back(id);
+        return id >= 0;
     }
 
-    void compute(std::string_view piece, bool part, std::vector<std::int32_t>& ids) {
-        if (!part && encode_whole(piece, ids)) return;
+    void compute(std::string_view piece, std::vector<std::int32_t>& ids) {
+        const std::size_t first = ids.size();
         switch (model.kind) {
-            case TokenizerModel::Kind::byte_bpe: return merge_bytes(piece, ids);
+            case TokenizerModel::Kind::byte_bpe:
+                model.byte_symbols.append(piece, !model.spelled_pieces, model.cuts, ids, model.name);
+                ids.resize(first + scratch.merge(model.merge_table, std::span(ids).subspan(first)));
+                return;
             case TokenizerModel::Kind::char_bpe: return model.char_bpe.encode(piece, model.merge_table, scratch, ids, model.name);
             case TokenizerModel::Kind::unigram: return model.unigram.encode(piece, unigram, ids, model.name);
         }
     }
 
-    // `part`: of a piece that was cut; with ignore_merges its ids may be others than those of a piece of this text.
-    void encode_part(std::string_view piece, bool part, std::vector<std::int32_t>& ids) {
-        if (cache.empty() || piece.size() > sizeof(Entry::piece)) return compute(piece, part, ids);
+    // Appends the ids of `piece` from the cache, or those that make(piece) appends, and keeps them. `part`: of a piece that
+    // was cut; with ignore_merges its ids may be others than those of a piece of this text.
+    template <class Make> void recall(std::string_view piece, bool part, std::vector<std::int32_t>& ids, Make&& make) {
+        if (cache.empty() || piece.size() > sizeof(Entry::piece)) return static_cast<void>(make(piece));
         const auto size = static_cast<std::uint8_t>(piece.size() | (part ? 0x80u : 0u));
         Entry& entry = cache[XXH3_64bits(piece.data(), piece.size()) & (cache_size - 1)];
         if (entry.size == size && std::memcmp(entry.piece, piece.data(), piece.size()) == 0) {
@@ -68,9 +59,9 @@ struct Encoder::State {
             return;
         }
         const std::size_t first = ids.size();
-        compute(piece, part, ids);
+        const bool keep = make(piece);
         const std::size_t count = ids.size() - first;
-        if (count > std::size(entry.ids)) return;
+        if (!keep || count > std::size(entry.ids)) return;
         entry.size = size;
         entry.count = static_cast<std::uint8_t>(count);
         std::memcpy(entry.piece, piece.data(), piece.size());
@@ -81,16 +72,19 @@ struct Encoder::State {
         if (model.spelled_pieces) {
             if (!read_spelling(piece, unspelled))
                 fail(model.name, ": a pre-tokenizer behind ByteLevel brought in characters that spell no bytes");
-            return encode_part(unspelled, false, ids);
+            piece = unspelled;
         }
-        const bool cut = model.kind == TokenizerModel::Kind::byte_bpe || (model.kind == TokenizerModel::Kind::char_bpe && model.char_bpe.may_cut());
-        if (piece.size() <= sizeof(Entry::piece) || !cut) return encode_part(piece, false, ids);
-        if (encode_whole(piece, ids)) return;
-        while (!piece.empty()) {
-            const std::size_t end = model.cuts.part_end(piece);
-            encode_part(piece.substr(0, end), model.ignore_merges, ids);
-            piece.remove_prefix(end);
-        }
+        // A piece of several parts is not kept, only its parts are: half a sentence of Chinese is seen once, its words often.
+        recall(piece, false, ids, [&](std::string_view whole) {
+            if (encode_whole(whole, ids)) return true;
+            if (!may_cut || model.cuts.part_end(whole) == whole.size()) return compute(whole, ids), true;
+            while (!whole.empty()) {
+                const std::string_view part = whole.substr(0, model.cuts.part_end(whole));
+                recall(part, model.ignore_merges, ids, [&](std::string_view p) { return compute(p, ids), true; });
+                whole.remove_prefix(part.size());
+            }
+            return false;
+        });
     }
 
     // Calls body(gap, its place) between the matches and appends the ids of the matches.
@@ -107,7 +101,11 @@ struct Encoder::State {
 };
 
 Encoder::Encoder(const Tokenizer& tokenizer, SpecialText special, bool cache)
-    : state_(new State{tokenizer.model(), special == SpecialText::parse, {}, {}, {}, {}, {}}) {
+    : state_(new State{tokenizer.model(), special == SpecialText::parse, {}, {}, {}, {}, {}, false}) {
+    const TokenizerModel& model = tokenizer.model();
+    // What a later step may have cut out of the spelling of bytes need not be whole characters.
+    state_->may_cut = (model.kind == TokenizerModel::Kind::byte_bpe && !model.spelled_pieces) ||
+                      (model.kind == TokenizerModel::Kind::char_bpe && model.char_bpe.may_cut());
     if (cache) state_->cache.resize(State::cache_size);
 }
 Encoder::~Encoder() = default;

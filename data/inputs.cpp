@@ -52,10 +52,13 @@ void add_matches(const fs::path& base, const std::vector<std::string>& rest, std
     const std::string& part = rest[at];
     if (!is_pattern(part)) return add_matches(base / part, rest, at + 1, found);
     if (part == "**") {
-        add_matches(base, rest, at + 1, found);
-        for (const fs::path& entry : entries(folder))
-            if (!is_hidden(entry) && fs::is_directory(entry) && !fs::is_symlink(entry))
-                add_matches(base / entry.filename(), rest, at, found);
+        const bool last = at + 1 == rest.size();  // then every file below is meant
+        if (!last) add_matches(base, rest, at + 1, found);
+        for (const fs::path& entry : entries(folder)) {
+            if (is_hidden(entry)) continue;
+            if (last && fs::is_regular_file(entry)) found.push_back(base / entry.filename());
+            else if (fs::is_directory(entry) && !fs::is_symlink(entry)) add_matches(base / entry.filename(), rest, at, found);
+        }
         return;
     }
     for (const fs::path& entry : entries(folder))

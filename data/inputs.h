@@ -3,7 +3,7 @@
 //
 //   book.txt       itself, also if it has * or ? in its name
 //   corpus/        every file below the folder; hidden ones and those below hidden folders are left out
-//   'c/**/*.md'    patterns: * ? [ ] within a name, ** any number of folders; hidden names only where the pattern says
+//   'c/**/*.md'    patterns: * ? [ ] within a name, ** any number of folders (at the end every file below); hidden names only where the pattern says
 //   so
 //   @list.txt      a name, folder or pattern per line; relative to the folder of the list; blank lines and # are
 //   skipped

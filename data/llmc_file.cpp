@@ -157,17 +157,20 @@ LlmcEval read_llmc_eval(const fs::path& path) {
 LlmcWriter::LlmcWriter(const fs::path& path, const TokenFileInfo& info, std::int64_t tokens_per_file)
     : TokenWriter(path.string(), info), path_(path), tokens_per_file_(tokens_per_file) {
     info_.format = TokenFormat::llmc;
+    if (const fs::path second = numbered(1); fs::exists(second))
+        fail_usage(second.string(), " is there from an earlier, longer run, and a pattern for ", path.string(),
+                   " would read it too; remove it first, or write to another name");
     open_next();
 }
 
+fs::path LlmcWriter::numbered(std::size_t number) const {
+    char text[16];
+    std::snprintf(text, sizeof text, "-%05zu", number);
+    return path_.parent_path() / concat(path_.stem().string(), text, path_.extension().string());
+}
+
 void LlmcWriter::open_next() {
-    fs::path path = path_;
-    if (!files_.empty()) {
-        char number[16];
-        std::snprintf(number, sizeof number, "-%05zu", files_.size());
-        path = path_.parent_path() / concat(path_.stem().string(), number, path_.extension().string());
-    }
-    files_.push_back(std::make_unique<AtomicFile>(path));
+    files_.push_back(std::make_unique<AtomicFile>(files_.empty() ? path_ : numbered(files_.size())));
     const std::array<std::int32_t, 256> blank{};
     files_.back()->write(std::as_bytes(std::span(blank)));
     here_ = 0;

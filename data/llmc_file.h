@@ -26,7 +26,8 @@ struct LlmcEval {
 };
 LlmcEval read_llmc_eval(const std::filesystem::path& path);
 
-// The count is 31 bits wide, so what is longer goes on in files numbered -00001, -00002, … before the extension.
+// The count is 31 bits wide, so what is longer goes on in files numbered -00001, -00002, … before the extension. That one is
+// there already is refused: a pattern would read what an earlier run left together with what this one writes.
 class LlmcWriter : public TokenWriter {
 public:
     LlmcWriter(const std::filesystem::path& path, const TokenFileInfo& info,
@@ -38,6 +39,7 @@ protected:
     void put_document_end() override {}
 
 private:
+    std::filesystem::path numbered(std::size_t number) const;
     void open_next();
     void end_file();
 

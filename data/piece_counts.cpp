@@ -12,8 +12,6 @@ namespace {
 // No merge longer than this is worth learning, and each step of training stays short on any text.
 constexpr std::size_t longest_piece = 256;
 
-std::size_t shard_of(std::uint64_t hash, std::size_t shards) { return static_cast<std::size_t>(hash >> 58) % shards; }
-
 }  // namespace
 
 void CountTable::grow() {
@@ -58,7 +56,7 @@ void CountTable::forget_up_to(std::int64_t count) {
     *this = std::move(kept);
 }
 
-PieceCounts::PieceCounts(const Pretokenizer& how, std::int64_t most) : how_(how), most_(most), shards_(shards) {}
+PieceCounts::PieceCounts(const Pretokenizer& how, std::int64_t most) : how_(how), most_(most) {}
 
 std::int64_t PieceCounts::distinct() const {
     std::int64_t sum = 0;
@@ -66,25 +64,18 @@ std::int64_t PieceCounts::distinct() const {
     return sum;
 }
 
-void PieceCounts::count(std::string_view text, CountTable& into) const {
+void PieceCounts::count(std::string_view text, Shards& into) const {
     for_each_piece(how_, text, [&](std::string_view piece) {
         for (std::size_t at = 0; at < piece.size(); at += longest_piece) {
             const std::string_view part = piece.substr(at, longest_piece);
-            into.add(part, XXH3_64bits(part.data(), part.size()), 1);
+            const std::uint64_t hash = XXH3_64bits(part.data(), part.size());
+            into[static_cast<std::size_t>(hash >> 58) % shards].add(part, hash, 1);  // tables use the low bits
         }
     });
 }
 
-void PieceCounts::merge(std::size_t shard, const CountTable& from) {
-    from.for_each([&](std::string_view text, std::uint64_t hash, std::int64_t n) {
-        if (shard_of(hash, shards) == shard) shards_[shard].add(text, hash, n);
-    });
-}
-
 void PieceCounts::add(std::string_view text) {
-    CountTable local;
-    count(text, local);
-    for (std::size_t shard = 0; shard < shards; ++shard) merge(shard, local);
+    count(text, shards_);
     keep_bounded();
 }
 
@@ -98,9 +89,12 @@ void PieceCounts::add(std::span<const std::string> texts, Stream& stream) {
             count(texts[i], local_[static_cast<std::size_t>(thread)]);
     });
     stream.parallel(static_cast<std::int64_t>(shards), [&](std::int64_t shard, int) {
-        for (const CountTable& local : local_) merge(static_cast<std::size_t>(shard), local);
+        const auto s = static_cast<std::size_t>(shard);
+        for (Shards& local : local_) {
+            local[s].for_each([&](std::string_view text, std::uint64_t hash, std::int64_t n) { shards_[s].add(text, hash, n); });
+            local[s].clear();
+        }
     });
-    for (CountTable& local : local_) local.clear();
     keep_bounded();
 }
 

@@ -5,6 +5,7 @@
 // a piece of gigabytes of text that occurred once or twice so far decides no merge.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -59,14 +60,16 @@ public:
     }
 
 private:
-    void count(std::string_view text, CountTable& into) const;
-    void merge(std::size_t shard, const CountTable& from);
+    static constexpr std::size_t shards = 64;
+    using Shards = std::array<CountTable, shards>;  // by hash
+
+    void count(std::string_view text, Shards& into) const;
     void keep_bounded();
 
-    static constexpr std::size_t shards = 64;
     Pretokenizer how_;
     std::int64_t most_, forgotten_ = 0;
-    std::vector<CountTable> shards_, local_;  // by hash; one per thread
+    Shards shards_;
+    std::vector<Shards> local_;  // of each thread, in a round: every shard is then added up by one thread
 };
 
 }  // namespace keel

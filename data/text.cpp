@@ -104,7 +104,7 @@ struct TextReader::State {
     TextOptions options;
     std::size_t path = 0;  // which file is open, or comes next
     std::unique_ptr<ByteReader> bytes;
-    std::int64_t total = 0, done_before = 0;
+    std::int64_t total = 0, guess = 0, done_before = 0;
     std::int64_t replaced = 0, pieces = 0;
     BadLines bad;
 
@@ -278,7 +278,11 @@ struct TextReader::State {
 TextReader::TextReader(std::vector<fs::path> paths, TextOptions options) : state_(new State) {
     if (paths.empty()) fail_usage("no text files");
     if (options.piece_bytes < 1) fail("a piece of ", options.piece_bytes, " bytes");
-    for (const fs::path& path : paths) state_->total += ByteReader(path).file_bytes();
+    for (const fs::path& path : paths) {
+        const ByteReader file(path);
+        state_->total += file.file_bytes();
+        state_->guess += file.file_bytes() * (file.compressed() ? 8 : 1);
+    }
     state_->paths = std::move(paths);
     state_->options = std::move(options);
 }
@@ -316,6 +320,7 @@ void TextReader::skip_bad_line(BadLine bad) { state_->skip_or_refuse(std::move(b
 std::int64_t TextReader::replaced() const { return state_->replaced; }
 const BadLines& TextReader::bad_lines() const { return state_->bad; }
 std::int64_t TextReader::file_bytes() const { return state_->total; }
+std::int64_t TextReader::text_bytes_guess() const { return state_->guess; }
 std::int64_t TextReader::file_bytes_read() const {
     return state_->done_before + (state_->bytes ? state_->bytes->file_bytes_read() : 0);
 }

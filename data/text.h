@@ -71,6 +71,7 @@ public:
     bool read(std::int64_t bytes, std::string& out);
     std::int64_t file_bytes_read() const;  // of the file as it is, for a progress bar
     std::int64_t file_bytes() const;
+    bool compressed() const;
 
 private:
     struct State;
@@ -99,6 +100,7 @@ public:
     void seek(Position position);
     std::int64_t file_bytes_read() const;   // of file_bytes()
     std::int64_t file_bytes() const;
+    std::int64_t text_bytes_guess() const;  // file_bytes(), or eight times that where files are compressed
 
 private:
     struct State;

@@ -39,6 +39,7 @@ void TokenWriter::append(std::span<const std::int32_t> ids, std::span<const std:
         put_targets(targets.empty() ? std::span<const std::uint8_t>(all) : targets);
     }
     info_.tokens += static_cast<std::int64_t>(ids.size());
+    if (duplicates_) duplicates_->append(ids);
 }
 
 void TokenWriter::end_document() {
@@ -46,6 +47,7 @@ void TokenWriter::end_document() {
     document_begin_ = info_.tokens;
     ++info_.documents;
     put_document_end();
+    if (duplicates_) duplicates_->end_document();
 }
 
 void TokenWriter::count_source(std::int64_t bytes, std::int64_t replaced) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "data/duplicates.h"
 #include "data/token_file.h"
 #include "kernels/base/file.h"
 
@@ -31,6 +32,8 @@ public:
     void end_document();  // an empty document is none
     void count_source(std::int64_t bytes, std::int64_t replaced = 0);
     const TokenFileInfo& info() const { return info_; }  // counts so far
+    void look_for_duplicates() { duplicates_ = std::make_unique<DuplicateFinder>(); }  // among documents from now on
+    const DuplicateFinder* duplicates() const { return duplicates_.get(); }
 
     // Ends the open document and completes the files; they appear when they are committed, and until then belong to
     // this.
@@ -46,6 +49,7 @@ protected:
     TokenFileInfo info_;
 
 private:
+    std::unique_ptr<DuplicateFinder> duplicates_;
     std::int64_t document_begin_ = 0;
 };
 

@@ -158,10 +158,11 @@ TokenizeReport tokenize(const Tokenizer& tokenizer, const TokenizeOptions& o) {
     const auto tail = o.tail.none() ? nullptr : make_token_writer(o.to, o.tail_out, info);
     std::optional<AtomicFile> tail_text;
     if (!o.tail_text.empty()) tail_text.emplace(o.tail_text);
+    if (o.duplicates) body->look_for_duplicates();
     Encoders encoders(tokenizer, o);
 
     std::optional<TokenizeParts> parts;
-    if (TextReader(o.inputs, text).file_bytes() > o.part_bytes)
+    if (TextReader(o.inputs, text).text_bytes_guess() > o.part_bytes)
         parts.emplace(o.out, fingerprint(tokenizer, o, text), info, o.resume);
     const std::optional<TokenizeParts::State> before = parts ? parts->last() : std::nullopt;
     PartedReader reader(o.inputs, text, o.tail, o.progress, before ? std::optional(before->position) : std::nullopt);
@@ -221,6 +222,7 @@ TokenizeReport tokenize(const Tokenizer& tokenizer, const TokenizeOptions& o) {
     files.insert(files.end(), body_files.begin(), body_files.end());
     commit_together(files);
     report.body = body->info();
+    if (o.duplicates) report.duplicates = body->duplicates()->found();
     if (tail) report.tail = tail->info();
     if (parts) parts->remove();
     return report;

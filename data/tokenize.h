@@ -25,6 +25,7 @@ struct TokenizeOptions {
     bool append_eos = true, prepend_bos = false;
     SpecialText special = SpecialText::parse;
     std::optional<ChatFormat> chat;   // lines are conversations; the token files get a mask
+    bool duplicates = true;           // look for documents of the body that are copies of earlier ones
     int threads = 0;                  // 0: all; the files do not depend on it
     std::int64_t part_bytes = 64 << 20;  // of text in each part, if the inputs are longer
     bool resume = true;
@@ -35,6 +36,7 @@ struct TokenizeReport {
     TokenFileInfo body;
     std::optional<TokenFileInfo> tail;
     BadLines bad_lines;
+    std::optional<Duplicates> duplicates;
     std::int64_t resumed_bytes = 0;  // of text that a run before had done
 };
 

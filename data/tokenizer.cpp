@@ -77,14 +77,20 @@ bool normalizer_survives_cuts(const std::vector<NormalizerStep>& steps) {
 }  // namespace
 
 void TokenizerModel::finish() {
+    std::array<std::int32_t, 256> byte_ids;
     byte_ids.fill(-1);
+    std::vector<std::uint32_t> characters;
+    std::vector<WholePieces::Piece> whole;
     for (std::size_t id = 0; id < tokens.size(); ++id) {
         const Token& t = tokens[id];
         if (!t.in_vocab) continue;
         if (t.spelt && t.bytes.size() == 1) byte_ids[static_cast<unsigned char>(t.bytes[0])] = static_cast<std::int32_t>(id);
+        if (t.spelt && t.bytes.size() > 1 && t.bytes.size() <= 4 && utf8_valid_prefix(t.bytes) == t.bytes.size())
+            if (const Utf8Char c = utf8_at(t.bytes, 0); c.size == t.bytes.size()) characters.push_back(c.code);
         if (ignore_merges && (t.spelt || kind != Kind::byte_bpe))
-            whole_pieces.emplace(kind == Kind::byte_bpe ? t.bytes : t.text, static_cast<std::int32_t>(id));
+            whole.push_back({kind == Kind::byte_bpe ? t.bytes : t.text, static_cast<std::int32_t>(id)});
     }
+    whole_pieces = WholePieces(std::move(whole));
     if (!ranked) {
         merge_table = MergeTable(merges);
         const auto text = [&](std::int32_t id) -> std::string_view {
@@ -93,6 +99,7 @@ void TokenizerModel::finish() {
         };
         for (const Merge& m : merges) cuts.add_merge(text(m.left), text(m.right));
     }
+    if (kind == Kind::byte_bpe) byte_symbols = ByteSymbols(byte_ids, characters, merge_table);
     std::vector<AddedToken> raw, normal;
     RegexScratch scratch;
     cuttable = kind == Kind::byte_bpe && cutting == Cutting::scanner && normalizer_survives_cuts(normalizer);

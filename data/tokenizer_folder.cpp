@@ -128,6 +128,12 @@ TokenizerModel read_vocab_and_merges(const fs::path& folder) {
             if (names.contains(key) && !names.at(key).is_null()) make_special(content_of(names.at(key)));
     }
     make_special("<|endoftext|>");
+    if (!model.source_name.empty()) {  // what is handed on is one file, so these tokens belong into it
+        file["added_tokens"] = Json::array();
+        for (const AddedToken& t : model.added)
+            file["added_tokens"].push_back({{"id", t.id}, {"content", t.content}, {"special", t.special}, {"normalized", t.normalized}});
+        model.source = file.dump(1) + "\n";
+    }
     return model;
 }
 

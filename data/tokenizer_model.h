@@ -1,16 +1,15 @@
 // data/tokenizer_model.h: what a tokenizer's files say, checked, with the tables encoding needs. Made once, then constant.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "data/bpe.h"
+#include "data/byte_symbols.h"
 #include "data/char_bpe.h"
 #include "data/cut_table.h"
 #include "data/normalizer.h"
@@ -21,6 +20,7 @@
 #include "data/trie.h"
 #include "data/unigram.h"
 #include "data/utf8.h"
+#include "data/whole_pieces.h"
 
 namespace keel {
 
@@ -84,14 +84,14 @@ struct TokenizerModel {
     // The file to hand on, where tokenizer_json() cannot say it all; "" where it can.
     std::string source_name, source;
 
-    // Tables. byte_ids and what follows are made by finish(), what stands before by the reader.
+    // Tables. byte_symbols and what follows are made by finish(), what stands before by the reader.
     CharBpe char_bpe;
     Unigram unigram;
     MergeTable merge_table;
     bool ranked = false;          // merge_table and cuts were made by the reader: merges_of_tokens
     CutTable cuts;
-    std::array<std::int32_t, 256> byte_ids{};  // -1 where the vocabulary lacks a byte
-    std::unordered_map<std::string_view, std::int32_t> whole_pieces;  // only with ignore_merges; keys lie in `tokens`
+    ByteSymbols byte_symbols;     // only of byte_bpe
+    WholePieces whole_pieces;     // only with ignore_merges; the texts lie in `tokens`
     AddedTokenFinder raw_added, normalized_added;
     bool cuttable = true;         // text may be cut between a letter or digit and a space, and ids stay the same
     std::uint64_t hash = 0;

@@ -28,7 +28,7 @@ std::vector<Merge> merges_by_definition(std::string_view corpus, std::int64_t vo
     std::vector<std::pair<std::vector<std::int32_t>, std::int64_t>> words;
     for (const auto& [piece, count] : counts) {
         std::vector<std::int32_t> ids;
-        for (const char c : piece) ids.push_back(model.byte_ids[static_cast<unsigned char>(c)]);
+        for (const char c : piece) ids.push_back(model.byte_symbols.byte(static_cast<unsigned char>(c)));
         words.emplace_back(ids, count);
     }
     std::vector<Merge> merges;
@@ -86,7 +86,7 @@ TEST(BpeTrain, SpecialTokensComeFirstThenBytesThenMerges) {
     EXPECT_EQ(t.eos_id(), 0);
     EXPECT_EQ(t.bytes(2), "!");
     EXPECT_EQ(t.vocab_size(), 280);
-    EXPECT_EQ(t.encode("a<pad>"), (std::vector<std::int32_t>{t.model().byte_ids['a'], 1}));
+    EXPECT_EQ(t.encode("a<pad>"), (std::vector<std::int32_t>{t.model().byte_symbols.byte('a'), 1}));
     const Tokenizer again = Tokenizer::parse(t.to_json(), "again");
     EXPECT_EQ(again.hash(), t.hash());
     EXPECT_EQ(again.eos_id(), 0);

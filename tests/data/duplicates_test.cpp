@@ -6,17 +6,14 @@ namespace keel {
 namespace {
 
 TEST(Duplicates, EveryCopyOfAnEarlierDocumentIsCountedAndTheFirstAreNamed) {
-    const TempFolder temp;
-    TokenFileInfo info;
-    info.vocab_size = 1000;
-    TokenFileWriter writer(temp / "a.tok", info);
+    DuplicateFinder finder;
     const auto add = [&](std::int32_t value, std::int32_t count) {
-        for (std::int32_t i = 0; i < count; ++i) writer.append(std::vector<std::int32_t>{value + i % 7});
-        writer.end_document();
+        for (std::int32_t i = 0; i < count; ++i) finder.append(std::vector<std::int32_t>{value + i % 7});
+        finder.end_document();
     };
-    add(1, 5), add(2, 5), add(1, 5), add(1, 6), add(2, 5), add(1, 5), add(7, 70000), add(7, 70000), add(7, 70001);
-    writer.finish();
-    const Duplicates d = find_duplicates(TokenFile(temp / "a.tok"), 3);
+    EXPECT_EQ(finder.found().documents, 0);
+    add(1, 5), add(2, 5), add(1, 5), add(1, 6), add(5, 0), add(2, 5), add(1, 5), add(7, 70000), add(7, 70000), add(7, 70001);
+    const Duplicates d = finder.found(3);
     EXPECT_EQ(d.documents, 4);
     EXPECT_EQ(d.tokens, 5 + 5 + 5 + 70000);
     ASSERT_EQ(d.first.size(), 3u);
@@ -26,7 +23,6 @@ TEST(Duplicates, EveryCopyOfAnEarlierDocumentIsCountedAndTheFirstAreNamed) {
     EXPECT_EQ(d.first[1].earlier, 1);
     EXPECT_EQ(d.first[2].document, 5);
     EXPECT_EQ(d.first[2].earlier, 0);
-    EXPECT_EQ(find_duplicates(TokenFile(make_tokens(temp / "b.tok", {3, 4, 5}))).documents, 0);
 }
 
 }  // namespace

@@ -93,6 +93,8 @@ TEST(ForeignTokens, LlmcFilesOfMoreTokensThanTheirCountHoldsAreSeveral) {
     EXPECT_EQ(ids_of(TokenFile(temp / "a-00001.bin")), (Ids{5, 6, 7, 8}));
     EXPECT_EQ(ids_of(TokenFile(temp / "a-00002.bin")), (Ids{9}));
     EXPECT_EQ(std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()), 3);
+    // A shorter run to the same name would leave the numbered files of this one beside its own.
+    EXPECT_SAYS(message_of([&] { LlmcWriter(temp / "a.bin", info); }), "a-00001.bin is there from an earlier, longer run");
 }
 
 TEST(ForeignTokens, LlmcAndLlmqFilesThatDisagreeWithTheirHeaderAreRefused) {

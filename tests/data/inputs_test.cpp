@@ -37,6 +37,8 @@ TEST(Inputs, PatternsReachIntoFolders) {
     const Tree t;
     EXPECT_EQ(t.expand({"docs/*.md"}), "docs/what?.md docs/z.md ");
     EXPECT_EQ(t.expand({"docs/**/*.md"}), "docs/a/1.md docs/a/deep/2.md docs/b/B.md docs/what?.md docs/z.md ");
+    EXPECT_EQ(t.expand({"docs/a/**"}), "docs/a/1.md docs/a/deep/2.md docs/a/deep/2.txt ");
+    EXPECT_EQ(t.expand({"docs/**"}), t.expand({"docs"}));
     EXPECT_EQ(t.expand({"docs/[ab]/*"}), "docs/a/1.md docs/b/B.md ");
     EXPECT_EQ(t.expand({"docs/b/.h*"}), "docs/b/.hidden.md ");
     EXPECT_EQ(t.expand({"docs/what?.md"}), "docs/what?.md ");  // a file of that name is that file

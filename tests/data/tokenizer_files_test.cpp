@@ -122,6 +122,15 @@ TEST(TokenizerFiles, VocabularyAndMergesAreReadAsTheClassBesideThemSays) {
     const Tokenizer qwen = Tokenizer::load(temp.path());
     EXPECT_EQ(cutting_in_words(qwen), "the Qwen pattern");
     EXPECT_EQ(qwen.encode("<|im_start|>"), std::vector<std::int32_t>{560});
+    // A form that tokenizer.json alone can say is handed on as that file, the added tokens in it.
+    temp.write("tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true, "eos_token": "<|endoftext|>"})");
+    const Tokenizer spaced = Tokenizer::load(temp.path());
+    const Tokenizer::File handed_on = spaced.file();
+    const TempFolder other;
+    other.write(handed_on.name, handed_on.content);
+    EXPECT_EQ(Tokenizer::load(other.path()).encode("a <|im_start|>b"), spaced.encode("a <|im_start|>b"));
+    EXPECT_EQ(Tokenizer::load(other.path()).hash(), spaced.hash());
+    temp.write("tokenizer_config.json", R"({"tokenizer_class": "Qwen2TokenizerFast", "eos_token": "<|endoftext|>"})");
     temp.write("added_tokens.json", R"({"<|im_start|>": 5})");
     EXPECT_SAYS(message_of([&] { Tokenizer::load(temp.path()); }), "belongs to");
     temp.write("tokenizer_config.json", R"({"tokenizer_class": "RobertaTokenizer"})");

@@ -136,7 +136,7 @@ TEST(Tokenizer, LongAndShortPiecesMergeAlike) {
         std::vector<std::int32_t> symbols, want;
         const std::size_t size = 30 + random.bits64(i) % 60;
         for (std::uint64_t j = 0; j < size; ++j)
-            symbols.push_back(model.byte_ids["theings wr"[random.bits64(1000 + i * 100 + j) % 10] & 0x7f]);
+            symbols.push_back(model.byte_symbols.byte("theings wr"[random.bits64(1000 + i * 100 + j) % 10] & 0x7f));
         want = symbols;
         while (true) {
             std::size_t best = want.size();
