@@ -48,15 +48,16 @@ void Findings::add(Finding finding) {
     const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     const json line = {{"event", "fault"}, {"time", now}, {"verdict", finding.verdict}, {"step", finding.step},
                        {"first_sample", finding.first_sample}, {"samples", finding.samples}, {"seen", finding.seen},
-                       {"where", finding.where}, {"hosts", hosts_}, {"dump", finding.dump}, {"exit_code", static_cast<int>(finding.code)}};
+                       {"where", finding.where}, {"hosts", hosts_}, {"dump", finding.dump},
+                       {"exit_code", static_cast<int>(finding.code)}};
     const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     if (world_.rank() == 0) {
         append(text);
         if (log_) log_(text.c_str());
-        std::fprintf(stderr, "keel: %s: step %lld, samples %lld to %lld: %s (%s)\n%s  %s\n", finding.code == ExitCode::ok ? "warning" : "fault",
-                     static_cast<long long>(finding.step), static_cast<long long>(finding.first_sample),
-                     static_cast<long long>(finding.first_sample + finding.samples - 1), finding.seen.c_str(), finding.verdict.c_str(),
-                     finding.where.c_str(), finding.advice.c_str());
+        const std::string told = concat("keel: ", finding.code == ExitCode::ok ? "warning" : "fault", ": step ", finding.step, ", samples ",
+                                        finding.first_sample, " to ", finding.first_sample + finding.samples - 1, ": ", finding.seen,
+                                        " (", finding.verdict, ")\n", finding.where, "  ", finding.advice, "\n");
+        std::fputs(told.c_str(), stderr);
         if (!finding.dump.empty()) std::fprintf(stderr, "  The samples are in %s\n", finding.dump.c_str());
     }
     read(text);
@@ -65,8 +66,9 @@ void Findings::add(Finding finding) {
 
 void Findings::leave() const {
     if (!stop_) return;
-    throw Error(concat("the run left at step ", stop_->step, ": ", stop_->seen, " (", stop_->verdict, "); ", file_.string(), " has it all"),
-                std::source_location::current(), stop_->code);
+    const std::string text = concat("the run left at step ", stop_->step, ": ", stop_->seen, " (", stop_->verdict, "); ", file_.string(),
+                                    " has it all");
+    throw Error(text, std::source_location::current(), stop_->code);
 }
 
 }  // namespace keel

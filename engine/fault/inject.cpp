@@ -53,7 +53,8 @@ Injector::Injector(const Config& config, int rank, int ranks, Model& model)
     for (const InjectedFault& fault : parse_injected_faults(config)) {
         const std::string where = concat("--inject.faults ", fault.text, ": ");
         if (fault.rank >= ranks) fail_usage(where, "rank ", fault.rank, " is none of the run's ", ranks);
-        Armed a{.fault = fault, .rank = fault.rank, .random = Random(config.inject.seed, Purpose::test, concat(armed_.size(), fault.text))};
+        Armed a{.fault = fault, .rank = fault.rank,
+                .random = Random(config.inject.seed, Purpose::test, concat(armed_.size(), fault.text))};
         if (a.rank < 0) a.rank = static_cast<int>(a.random.bits64(what_rank) % static_cast<std::uint64_t>(ranks));
         if (a.rank == rank && !fault.tensor.empty() && !model.params().has(fault.tensor))
             fail_usage(where, "rank ", a.rank, " holds no part of ", fault.tensor, "; name a rank that does");

@@ -34,7 +34,8 @@ InjectedFault parse(const std::string& text) {
     const auto kind = std::ranges::find(kinds, words.empty() ? std::string() : words[0]);
     if (kind == kinds.end()) {
         const auto hint = words.empty() ? std::nullopt : nearest_name(words[0], kinds);
-        fail_usage(where, "it begins with no kind of fault", hint ? "; did you mean " + *hint + "?" : "; kinds are " + join(kinds, ", "));
+        fail_usage(where, "it begins with no kind of fault",
+                   hint ? "; did you mean " + *hint + "?" : "; kinds are " + join(kinds, ", "));
     }
     fault.kind = static_cast<FaultKind>(kind - kinds.begin());
     const bool flips = fault.kind == FaultKind::grad_flip || fault.kind == FaultKind::param_flip;

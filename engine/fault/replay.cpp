@@ -114,7 +114,8 @@ void Replay::forward(std::int64_t micro_batch, int chunk, int slot) {
     const auto bad = [&](int layer) { return !finite(model_.layer_input(chunk, layer - r.begin, slot), model_.dtype()); };
     for (int layer = r.begin; layer < r.end; ++layer) {
         if (!bad(layer)) continue;
-        const std::string source = layer > r.begin ? concat("what layer ", layer - 1, " puts out") : concat("what goes into layer ", layer);
+        const std::string source = layer > r.begin ? concat("what layer ", layer - 1, " puts out")
+                                                   : concat("what goes into layer ", layer);
         return note(place_of_forward(micro_batch, chunk), concat(source, " for micro-batch ", whole(micro_batch)));
     }
     if (!finite(model_.output(slot), model_.dtype()))
@@ -186,7 +187,8 @@ void Replay::commit(const StepPlan& plan, const StepResult& result) {
 
 Finding Replay::finding(const char* verdict, const StepPlan& plan, const StepResult& result) const {
     return {.verdict = verdict, .step = step_, .first_sample = plan.first_sample, .samples = plan.samples,
-            .seen = concat("loss ", number_text("%.6g", result.loss.mean()).text, ", gradient norm ", number_text("%.6g", result.grad_norm).text),
+            .seen = concat("loss ", number_text("%.6g", result.loss.mean()).text, ", gradient norm ",
+                           number_text("%.6g", result.grad_norm).text),
             .where = {}, .advice = {}, .dump = {}};
 }
 
@@ -236,8 +238,8 @@ void Replay::passed_over(const StepPlan& plan, const StepResult& result) {
     commit(plan, result);
     Finding f = finding("passing", plan, result);
     f.where = difference_;
-    f.advice = concat("One of three results was different; training goes on with the two that agree (", passed_over_, " of --fault.tolerate ",
-                      config_.tolerate, ")");
+    f.advice = concat("One of three results was different; training goes on with the two that agree (", passed_over_,
+                      " of --fault.tolerate ", config_.tolerate, ")");
     findings_.add(std::move(f));
 }
 

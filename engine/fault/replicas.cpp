@@ -29,7 +29,8 @@ Replicas::Replicas(const Config& config, Stream& stream, const Ranks& ranks, Mod
 void Replicas::add(Group& group, std::vector<int> params) {
     if (group.size() == 1) return;
     const std::size_t n = params.size();
-    among_.push_back({group, std::move(params), std::vector<std::int64_t>(n), std::vector<std::int64_t>(n * static_cast<std::size_t>(group.size()))});
+    const std::size_t all = n * static_cast<std::size_t>(group.size());
+    among_.push_back({group, std::move(params), std::vector<std::int64_t>(n), std::vector<std::int64_t>(all)});
 }
 
 void Replicas::compare(std::int64_t step, const StepPlan& plan) {

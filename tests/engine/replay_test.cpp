@@ -67,6 +67,26 @@ TEST_F(ReplayTest, ARunOfWhichEveryStepIsComputedTwiceIsTheSameToTheBit) {
     }
 }
 
+// What an attempt does to them shows in few results, so they are looked at themselves.
+TEST_F(ReplayTest, TheScalesOfExactSumsArePutBackBeforeAnotherAttempt) {
+    Config c = config("scales");
+    c.numerics.grad_sum = "exact";
+    test::on_ranks(c, [](keel::Run& run) {
+        test::take_step(run);
+        ExactSums& exact = *run.model->gradients().exact();
+        const std::vector<int> before = exact.scales();
+        run.replay->begin_step(2);
+        run.replay->begin_attempt();
+        std::vector<int> touched = before;
+        for (int& scale : touched) scale -= 3;
+        exact.set_scales(touched);
+        StepResult bad;
+        bad.loss = {std::nan(""), 1}, bad.applied = false;
+        EXPECT_TRUE(run.replay->again(run.schedule.at(run.progress), bad));
+        EXPECT_EQ(exact.scales(), before);
+    });
+}
+
 // The lowest bits of one gradient: nothing would ever show it but another result.
 TEST_F(ReplayTest, ATurnedBitIsTheChipsAndItsRankAndTensorAreNamed) {
     for (const Layout& l : layouts) {
