@@ -29,15 +29,24 @@ Report as_json(const std::vector<ComparedRun>& runs) {
     out["runs"] = Report::array();
     for (const ComparedRun& run : runs) {
         const Outcome o = outcome(run.log);
-        Report r{{"run", run.name}, {"steps", o.steps}, {"tokens", o.tokens}, {"loss", number(o.loss)}, {"eval_loss", number(o.eval_loss)},
-                 {"tokens_per_second", number(o.tokens_per_second)}, {"flops_per_second", number(o.flops_per_second)},
-                 {"peak_percent", number(o.peak_percent)}, {"goodput_percent", number(o.goodput_percent)}, {"wall_seconds", o.seconds},
-                 {"sessions", o.sessions}, {"ended", o.ended}};
+        Report r{{"run", run.name},
+                 {"steps", o.steps},
+                 {"tokens", o.tokens},
+                 {"loss", number(o.loss)},
+                 {"eval_loss", number(o.eval_loss)},
+                 {"tokens_per_second", number(o.tokens_per_second)},
+                 {"flops_per_second", number(o.flops_per_second)},
+                 {"peak_percent", number(o.peak_percent)},
+                 {"goodput_percent", number(o.goodput_percent)},
+                 {"wall_seconds", o.seconds},
+                 {"sessions", o.sessions},
+                 {"ended", o.ended}};
         for (std::size_t i = 0; i < phase_count; ++i) r[key(static_cast<Phase>(i))] = run.log.seconds[i];
         out["runs"].push_back(r);
     }
     out["differences"] = Report::array();
-    for (const Difference& d : differences(runs)) out["differences"].push_back({{"setting", d.key}, {"values", d.values}});
+    for (const Difference& d : differences(runs))
+        out["differences"].push_back({{"setting", d.key}, {"values", d.values}});
     return out;
 }
 
@@ -47,10 +56,17 @@ Report as_table(const std::vector<ComparedRun>& runs) {
     Report table = Report::array();
     for (const ComparedRun& run : runs) {
         const Outcome o = outcome(run.log);
-        table.push_back({{"run", run.name}, {"steps", o.steps}, {"tokens", o.tokens}, {"loss", cell("%.4f", o.loss)},
-                         {"held-out", cell("%.4f", o.eval_loss)}, {"tokens/s", cell("%.0f", o.tokens_per_second)},
-                         {"TFLOP/s", cell("%.4f", o.flops_per_second / 1e12)}, {"peak_%", cell("%.1f", o.peak_percent)},
-                         {"goodput_%", cell("%.1f", o.goodput_percent)}, {"time", duration_text(o.seconds).text}, {"ended", o.ended}});
+        table.push_back({{"run", run.name},
+                         {"steps", o.steps},
+                         {"tokens", o.tokens},
+                         {"loss", cell("%.4f", o.loss)},
+                         {"held-out", cell("%.4f", o.eval_loss)},
+                         {"tokens/s", cell("%.0f", o.tokens_per_second)},
+                         {"TFLOP/s", cell("%.4f", o.flops_per_second / 1e12)},
+                         {"peak_%", cell("%.1f", o.peak_percent)},
+                         {"goodput_%", cell("%.1f", o.goodput_percent)},
+                         {"time", duration_text(o.seconds).text},
+                         {"ended", o.ended}});
     }
     Report out{{"runs", table}};
     Report settings = Report::array();
@@ -81,7 +97,8 @@ void run_report(const ReportOptions& o) {
 }  // namespace
 
 void add_report(CLI::App& app) {
-    CLI::App* command = app.add_subcommand("report", "compare runs: curves, throughput, goodput and the settings that differ");
+    CLI::App* command =
+        app.add_subcommand("report", "compare runs: curves, throughput, goodput and the settings that differ");
     auto o = std::make_shared<ReportOptions>();
     command->add_option("RUN", o->runs, "folders of runs (their --run.dir)")->required();
     command->add_option("--out", o->out, "the page to write")->capture_default_str();

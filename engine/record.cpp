@@ -30,11 +30,13 @@ void compare_ranks(Run& run) {
         const bool fine = run.config.observe.timers == "fine";
         observe.tell(ranks_record(run.progress.steps, times, fine).finish(), run.world.size() > 1 ? line : nullptr);
         if (run.stragglers)
-            run.stragglers->look(times.of_ranks([](const RankReading& r) { return r.flops_per_second(); }), [&](int rank, double share) {
-                observe.warn(concat("rank ", rank, " on ", times.host(rank), " works at ", static_cast<int>(100 * share),
-                                    " % of the median rank's FLOP/s, for ", run.config.observe.straggler_times,
-                                    " log lines in a row (--observe.straggler_times, --observe.straggler_factor)"));
-            });
+            run.stragglers->look(
+                times.of_ranks([](const RankReading& r) { return r.flops_per_second(); }), [&](int rank, double share) {
+                    observe.warn(concat("rank ", rank, " on ", times.host(rank), " works at ",
+                                        static_cast<int>(100 * share), " % of the median rank's FLOP/s, for ",
+                                        run.config.observe.straggler_times,
+                                        " log lines in a row (--observe.straggler_times, --observe.straggler_factor)"));
+                });
     });
 }
 
@@ -42,8 +44,9 @@ void compare_ranks(Run& run) {
 
 // A collective.
 void begin_observing(Run& run) {
-    run.ledger.set_apart(Phase::communication, may_communicate,
-                         [&run] { return communication_seconds(run.ranks) + run.model->gradients().exposed_seconds(); });
+    run.ledger.set_apart(Phase::communication, may_communicate, [&run] {
+        return communication_seconds(run.ranks) + run.model->gradients().exposed_seconds();
+    });
     const ObserveSection& config = run.config.observe;
     if (!config.trace_steps.empty()) run.trace.emplace(run.config, run.ranks, run.stream, run.progress.steps + 1);
     if (config.timers == "off" && !run.trace) return;
@@ -101,7 +104,8 @@ Ending record_end(Run& run) {
             for (const auto* text : {&here[static_cast<std::size_t>(r)], &beside[static_cast<std::size_t>(r)]}) {
                 if (text->empty()) continue;
                 read.push_back(read_spans(*text));
-                lanes.push_back({concat("rank ", r, text == &beside[static_cast<std::size_t>(r)] ? " beside" : ""), &read.back()});
+                lanes.push_back(
+                    {concat("rank ", r, text == &beside[static_cast<std::size_t>(r)] ? " beside" : ""), &read.back()});
             }
         if (run.observe && !lanes.empty()) out.timeline = timeline_svg(lanes);
     }

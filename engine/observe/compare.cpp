@@ -25,10 +25,10 @@ ComparedRun read_run(const fs::path& folder) {
     for (const char* file : {"log.jsonl", "config.toml"})
         if (!fs::is_regular_file(folder / file))
             fail_usage(where + " has no " + file + ", so it is no folder of a run (--run.dir of keel train)");
-    ComparedRun run{.name = folder.string(), .config = from_toml(read_file(folder / "config.toml"), (folder / "config.toml").string()),
+    ComparedRun run{.name = folder.string(),
+                    .config = from_toml(read_file(folder / "config.toml"), (folder / "config.toml").string()),
                     .log = read_log(folder / "log.jsonl")};
-    if (run.log.loss.empty())
-        fail_usage(where, "/log.jsonl holds no step yet; compare the run when it has made one");
+    if (run.log.loss.empty()) fail_usage(where, "/log.jsonl holds no step yet; compare the run when it has made one");
     return run;
 }
 
@@ -61,15 +61,16 @@ std::string cell(const char* format, double value) { return std::isnan(value) ? 
 std::string mark(std::size_t run) { return concat("<i class=\"c", run % colours, "\"></i>"); }
 
 std::string outcome_table(const std::vector<ComparedRun>& runs) {
-    std::string out = "<div class=\"wide\"><table><tr><th>run<th>steps<th>tokens<th>loss<th>held-out<th>tokens/s<th>TFLOP/s"
-                      "<th>of matmul<th>goodput<th>time<th>sessions<th>ended</tr>\n";
+    std::string out =
+        "<div class=\"wide\"><table><tr><th>run<th>steps<th>tokens<th>loss<th>held-out<th>tokens/s<th>TFLOP/s"
+        "<th>of matmul<th>goodput<th>time<th>sessions<th>ended</tr>\n";
     for (std::size_t i = 0; i < runs.size(); ++i) {
         const Outcome o = outcome(runs[i].log);
-        out += "<tr><td class=\"key\">" + mark(i) + html_escape(runs[i].name) + "<td>" + grouped(o.steps) + "<td>" + grouped(o.tokens) +
-               "<td>" + cell("%.4f", o.loss) + "<td>" + cell("%.4f", o.eval_loss) + "<td>" + cell("%.0f", o.tokens_per_second) + "<td>" +
-               cell("%.4f", o.flops_per_second / 1e12) + "<td>" + cell("%.1f %%", o.peak_percent) + "<td>" +
-               cell("%.1f %%", o.goodput_percent) + "<td>" + duration_text(o.seconds).text + concat("<td>", o.sessions) +
-               "<td>" + html_escape(o.ended) + "</tr>\n";
+        out += "<tr><td class=\"key\">" + mark(i) + html_escape(runs[i].name) + "<td>" + grouped(o.steps) + "<td>" +
+               grouped(o.tokens) + "<td>" + cell("%.4f", o.loss) + "<td>" + cell("%.4f", o.eval_loss) + "<td>" +
+               cell("%.0f", o.tokens_per_second) + "<td>" + cell("%.4f", o.flops_per_second / 1e12) + "<td>" +
+               cell("%.1f %%", o.peak_percent) + "<td>" + cell("%.1f %%", o.goodput_percent) + "<td>" +
+               duration_text(o.seconds).text + concat("<td>", o.sessions) + "<td>" + html_escape(o.ended) + "</tr>\n";
     }
     return out + "</table></div>\n";
 }
@@ -109,7 +110,8 @@ std::vector<Difference> differences(const std::vector<ComparedRun>& runs) {
         if (key == "run.dir") continue;
         Difference d{key, {}};
         for (const ComparedRun& run : runs) d.values.push_back(value_text(run.config, key));
-        if (std::ranges::adjacent_find(d.values, std::ranges::not_equal_to()) != d.values.end()) out.push_back(std::move(d));
+        if (std::ranges::adjacent_find(d.values, std::ranges::not_equal_to()) != d.values.end())
+            out.push_back(std::move(d));
     }
     return out;
 }
@@ -117,7 +119,8 @@ std::vector<Difference> differences(const std::vector<ComparedRun>& runs) {
 Outcome outcome(const RunLog& log) {
     const std::size_t last = std::max<std::size_t>(1, log.loss.size() / 20);
     double loss = 0;
-    for (std::size_t i = log.loss.size() - std::min(last, log.loss.size()); i < log.loss.size(); ++i) loss += log.loss[i].y;
+    for (std::size_t i = log.loss.size() - std::min(last, log.loss.size()); i < log.loss.size(); ++i)
+        loss += log.loss[i].y;
     const double rate = log.flops_seconds > 0 ? log.flops / log.flops_seconds : unknown, wall = sum(log.seconds);
     return {.steps = log.steps,
             .tokens = log.tokens,
@@ -142,15 +145,18 @@ std::string comparison_html(const std::vector<ComparedRun>& runs) {
         eval_loss.push_back({log.eval_by_tokens, css});
         rate.push_back({log.tokens_per_second, css});
         legend += "<li>" + mark(i) + html_escape(runs[i].name) + "</li>";
-        if (const std::string bar = time_bar(log.seconds, log.sessions.size() > 1 ? concat(", in ", log.sessions.size(), " sessions") : "");
+        if (const std::string bar =
+                time_bar(log.seconds, log.sessions.size() > 1 ? concat(", in ", log.sessions.size(), " sessions") : "");
             !bar.empty())
             bars += "<h3>" + html_escape(runs[i].name) + "</h3>\n" + bar;
     }
     std::string out = concat("<h1>", runs.size(), runs.size() == 1 ? " run" : " runs", "</h1>\n") + outcome_table(runs);
-    out += "<h2>Curves</h2>\n<ul class=\"legend\">" + legend + "</ul>\n<div class=\"charts\">\n" +
-           svg_chart({.title = "Loss by tokens", .x_label = "tokens", .lines = loss, .noisy = true}) +
-           svg_chart({.title = "Held-out loss by tokens", .x_label = "tokens", .lines = eval_loss}) +
-           svg_chart({.title = "Tokens per second", .x_label = "step", .lines = rate, .from_zero = true, .noisy = true}) + "</div>\n";
+    out +=
+        "<h2>Curves</h2>\n<ul class=\"legend\">" + legend + "</ul>\n<div class=\"charts\">\n" +
+        svg_chart({.title = "Loss by tokens", .x_label = "tokens", .lines = loss, .noisy = true}) +
+        svg_chart({.title = "Held-out loss by tokens", .x_label = "tokens", .lines = eval_loss}) +
+        svg_chart({.title = "Tokens per second", .x_label = "step", .lines = rate, .from_zero = true, .noisy = true}) +
+        "</div>\n";
     if (runs.size() > 1) out += "<h2>Settings that differ</h2>\n" + difference_table(runs);
     if (!bars.empty()) out += "<h2>Where the time went</h2>\n" + bars;
     return html_page("keel: comparison of runs", out);

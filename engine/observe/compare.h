@@ -1,4 +1,5 @@
-// engine/observe/compare.h: several runs side by side: what they were told, what they reached, and where their time went.
+// engine/observe/compare.h: several runs side by side: what they were told, what they reached, and where their time
+// went.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ struct ComparedRun {
     RunLog log{};
 };
 
-// Reads the folders of runs. Fails for one that is not there, holds no run, or has not made a step, and says which and why.
+// Reads the folders of runs. Fails for one that is not there, holds no run, or has not made a step, and says which and
+// why.
 std::vector<ComparedRun> read_runs(const std::vector<std::string>& folders);
 
 // A setting that is not the same in all runs, with its value in each. Where a run lies does not count.
@@ -30,12 +32,12 @@ std::vector<Difference> differences(const std::vector<ComparedRun>& runs);
 // What a run came to. NaN where it is not known.
 struct Outcome {
     std::int64_t steps = 0, tokens = 0;
-    double loss = 0, eval_loss = 0;       // loss: mean of the last twentieth of the steps
-    double tokens_per_second = 0;         // of training, over all steps kept
+    double loss = 0, eval_loss = 0;  // loss: mean of the last twentieth of the steps
+    double tokens_per_second = 0;    // of training, over all steps kept
     double flops_per_second = 0, peak_percent = 0;
     double goodput_percent = 0, seconds = 0;
     int sessions = 0;
-    std::string ended{};                  // "done", "signal", …; "not yet, or killed"
+    std::string ended{};  // "done", "signal", …; "not yet, or killed"
 };
 Outcome outcome(const RunLog& log);
 

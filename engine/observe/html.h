@@ -1,5 +1,5 @@
-// engine/observe/html.h: a page that needs nothing else: its style inside, no scripts, nothing from the net, light and dark, wide
-// and narrow.
+// engine/observe/html.h: a page that needs nothing else: its style inside, no scripts, nothing from the net, light and
+// dark, wide and narrow.
 #pragma once
 
 #include <string>

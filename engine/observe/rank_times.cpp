@@ -17,7 +17,8 @@ static_assert(sizeof(RankReading) == reading_size * sizeof(double) && std::is_tr
 double* doubles(RankReading* readings) { return reinterpret_cast<double*>(readings); }
 
 // Each quantity of an interval, per step where it is a time: its name, and what it is of one rank.
-template <class Each> void each_quantity(Each&& each) {
+template <class Each>
+void each_quantity(Each&& each) {
     each("work_ms", [](const RankReading& r) { return 1e3 * r.work_seconds() / r.steps; });
     each("flops_per_second", [](const RankReading& r) { return r.flops_per_second(); });
     for (const Phase p : {Phase::data_wait, Phase::compute, Phase::communication, Phase::optimizer}) {
@@ -52,14 +53,25 @@ Spread spread(std::span<const double> values, std::vector<double>& scratch) {
     const auto middle = scratch.begin() + static_cast<std::ptrdiff_t>(scratch.size() / 2);
     std::ranges::nth_element(scratch, middle);
     const double below = scratch.size() % 2 ? *middle : *std::max_element(scratch.begin(), middle);
-    return {.min = *least, .median = (*middle + below) / 2, .max = *most, .min_rank = static_cast<int>(least - values.begin()),
+    return {.min = *least,
+            .median = (*middle + below) / 2,
+            .max = *most,
+            .min_rank = static_cast<int>(least - values.begin()),
             .max_rank = static_cast<int>(most - values.begin())};
 }
 
-RankTimes::RankTimes(Group& world, Stream& stream, const std::string& host, const Ledger& ledger, const StepSpans* spans,
-                     const Flops& share)
-    : world_(world), stream_(stream), ledger_(ledger), spans_(spans), share_(share), hosts_(gather_strings(world, host)),
-      now_(hosts_.size()), interval_(hosts_.size()), values_(hosts_.size()), scratch_(hosts_.size()) {
+RankTimes::RankTimes(Group& world, Stream& stream, const std::string& host, const Ledger& ledger,
+                     const StepSpans* spans, const Flops& share)
+    : world_(world),
+      stream_(stream),
+      ledger_(ledger),
+      spans_(spans),
+      share_(share),
+      hosts_(gather_strings(world, host)),
+      now_(hosts_.size()),
+      interval_(hosts_.size()),
+      values_(hosts_.size()),
+      scratch_(hosts_.size()) {
     collect();  // what came before is start-up
 }
 
@@ -68,7 +80,8 @@ void RankTimes::collect() {
     if (spans_) own_.spans = spans_->seconds;
     std::swap(now_, interval_);
     const auto n = static_cast<std::int64_t>(reading_size);
-    world_.all_gather(stream_, View<double>(doubles(now_.data()), {n * world_.size()}), View<const double>(doubles(&own_), {n}));
+    world_.all_gather(stream_, View<double>(doubles(now_.data()), {n * world_.size()}),
+                      View<const double>(doubles(&own_), {n}));
     for (std::size_t r = 0; r < now_.size(); ++r) interval_[r] = now_[r] - interval_[r];
 }
 
@@ -89,18 +102,22 @@ JsonLine ranks_record(std::int64_t step, const RankTimes& times, bool fine) {
 JsonLine rank_record(int rank, const RankTimes& times) {
     const RankReading& r = times.total()[static_cast<std::size_t>(rank)];
     JsonLine json("rank");
-    json.count("rank", rank).text("host", times.host(rank)).number("steps", r.steps).number("flops_per_second", short_number(r.flops_per_second()));
+    json.count("rank", rank)
+        .text("host", times.host(rank))
+        .number("steps", r.steps)
+        .number("flops_per_second", short_number(r.flops_per_second()));
     for (std::size_t i = 0; i < phase_count; ++i) json.number(key(static_cast<Phase>(i)), short_number(r.phases[i]));
     return json;
 }
 
 std::size_t format_ranks(std::span<char> out, std::int64_t step, const RankTimes& times) {
     const auto put_text = [&](std::size_t at, const char* name, const Spread& s, double unit) {
-        const int n = std::snprintf(out.data() + at, out.size() - at, " %s %.4g (%d) %.4g %.4g (%d)", name, s.min / unit, s.min_rank,
-                                    s.median / unit, s.max / unit, s.max_rank);
+        const int n = std::snprintf(out.data() + at, out.size() - at, " %s %.4g (%d) %.4g %.4g (%d)", name,
+                                    s.min / unit, s.min_rank, s.median / unit, s.max / unit, s.max_rank);
         return std::min(at + static_cast<std::size_t>(std::max(n, 0)), out.size() - 2);
     };
-    auto at = static_cast<std::size_t>(std::snprintf(out.data(), out.size(), "ranks step %lld", static_cast<long long>(step)));
+    auto at = static_cast<std::size_t>(
+        std::snprintf(out.data(), out.size(), "ranks step %lld", static_cast<long long>(step)));
     each_quantity([&](const char* name, auto&& value) {
         const bool rate = std::string_view(name) == "flops_per_second";
         at = put_text(at, rate ? "GFLOP/s" : name, times.over_ranks(value), rate ? 1e9 : 1);
@@ -112,7 +129,8 @@ std::size_t format_ranks(std::span<char> out, std::int64_t step, const RankTimes
 std::vector<StartupSpread> startup_over_ranks(Group& world, Stream& stream, const StartupDials& dials) {
     const auto own = dials.all_seconds();
     constexpr auto parts = static_cast<std::int64_t>(own.size());
-    std::vector<double> all(own.size() * static_cast<std::size_t>(world.size())), of_ranks(static_cast<std::size_t>(world.size())), scratch;
+    std::vector<double> all(own.size() * static_cast<std::size_t>(world.size())),
+        of_ranks(static_cast<std::size_t>(world.size())), scratch;
     world.all_gather(stream, View<double>(all.data(), {parts * world.size()}), View<const double>(own.data(), {parts}));
     std::vector<StartupSpread> out;
     for (std::size_t part = 0; part + 1 < own.size(); ++part) {  // not what came after

@@ -28,7 +28,8 @@ std::string tiles(const RunLog& log, const ReportFacts& facts) {
     if (log.flops_seconds > 0) {
         const double rate = log.flops / log.flops_seconds;
         out += tile("TFLOP/s", number_text("%.3g", rate / 1e12).text);
-        if (facts.matmul_peak > 0) out += tile("of matmul peak", number_text("%.1f %%", 100 * rate / facts.matmul_peak).text);
+        if (facts.matmul_peak > 0)
+            out += tile("of matmul peak", number_text("%.1f %%", 100 * rate / facts.matmul_peak).text);
         if (const double peak = device_peak(facts.config) * facts.ranks; peak > 0)
             out += tile("MFU", number_text("%.1f %%", 100 * rate / peak).text);
     }
@@ -50,7 +51,8 @@ std::string startup_section(const RunLog& log, int ranks) {
         if (ranks > 1) out += concat("<td>", number_text("%.3f", row.min).text);
         out += concat("<td>", number_text("%.3f", row.max).text);
         if (ranks > 1) out += concat("<td>rank ", row.max_rank);
-        out += concat("<td class=\"meter\"><i class=\"p0\" style=\"width:", number_text("%.1f", 100 * row.max / longest).text, "%\"></i></tr>\n");
+        out += concat("<td class=\"meter\"><i class=\"p0\" style=\"width:",
+                      number_text("%.1f", 100 * row.max / longest).text, "%\"></i></tr>\n");
     }
     return out + "</table></div>\n";
 }
@@ -60,16 +62,21 @@ std::string ranks_section(const RunLog& log) {
     if (log.ranks.size() < 2) return "";
     constexpr std::size_t most_rows = 32;
     const auto of = [](const RankRow& r, Phase p) { return r.seconds[static_cast<std::size_t>(p)]; };
-    const auto work = [&](const RankRow& r) { return of(r, Phase::data_wait) + of(r, Phase::compute) + of(r, Phase::optimizer); };
+    const auto work = [&](const RankRow& r) {
+        return of(r, Phase::data_wait) + of(r, Phase::compute) + of(r, Phase::optimizer);
+    };
     std::vector<RankRow> rows = log.ranks;
     std::ranges::sort(rows, {}, &RankRow::flops_per_second);
     const double median = rows[rows.size() / 2].flops_per_second;
-    std::string out = concat("<h2>Ranks</h2>\n<p class=\"note\">Milliseconds per step of the last session; the slowest of ", rows.size(),
-                             " ranks first.</p>\n<div class=\"wide\"><table><tr><th>rank<th>host<th>work<th>waiting<th>data<th>GFLOP/s<th>of median</tr>\n");
+    std::string out = concat(
+        "<h2>Ranks</h2>\n<p class=\"note\">Milliseconds per step of the last session; the slowest of ", rows.size(),
+        " ranks first.</p>\n<div "
+        "class=\"wide\"><table><tr><th>rank<th>host<th>work<th>waiting<th>data<th>GFLOP/s<th>of median</tr>\n");
     for (std::size_t i = 0; i < std::min(rows.size(), most_rows); ++i) {
         const RankRow& r = rows[i];
         const double per_step = 1e3 / std::max(r.steps, 1.0);
-        out += concat("<tr><td>", r.rank, "<td>", html_escape(r.host), "<td>", number_text("%.2f", work(r) * per_step).text, "<td>",
+        out += concat("<tr><td>", r.rank, "<td>", html_escape(r.host), "<td>",
+                      number_text("%.2f", work(r) * per_step).text, "<td>",
                       number_text("%.2f", of(r, Phase::communication) * per_step).text, "<td>",
                       number_text("%.2f", of(r, Phase::data_wait) * per_step).text, "<td>",
                       number_text("%.3g", r.flops_per_second / 1e9).text, "<td>",
@@ -88,8 +95,8 @@ std::string time_bar(const PhaseSeconds& seconds, const std::string& note) {
         const double share = seconds[i] / wall;
         const std::string phase = name(static_cast<Phase>(i));
         if (share <= 0) continue;
-        bar += concat("<span class=\"p", i, "\" style=\"width:", number_text("%.3f", 100 * share).text, "%\" title=\"", phase,
-                      "\"></span>");
+        bar += concat("<span class=\"p", i, "\" style=\"width:", number_text("%.3f", 100 * share).text, "%\" title=\"",
+                      phase, "\"></span>");
         legend += concat("<li><i class=\"p", i, "\"></i>", phase, " ", number_text("%.1f", seconds[i]).text, " s, ",
                          number_text("%.1f", 100 * share).text, " %</li>");
     }
@@ -101,24 +108,36 @@ void write_report(const std::filesystem::path& path, const std::filesystem::path
     const RunLog log = read_log(log_path);
     const std::filesystem::path dir = facts.config.run.dir;
     const std::string run = (dir.has_parent_path() ? dir.parent_path().filename() / dir.filename() : dir).string();
-    std::string out = "<h1>" + html_escape(run) + "</h1>\n<p class=\"note\">" + html_escape(dir.string()) + "<br>" +
-                      concat(facts.config.model.dtype, ", ", facts.ranks > 1 ? concat(facts.ranks, " ranks, ") : "", facts.threads,
-                             facts.threads == 1 ? " thread" : " threads", ", config ", config_hash(facts.config),
-                             log.why.empty() || log.why == "done" ? "" : ", ended by: " + html_escape(log.why)) +
-                      "</p>\n" + tiles(log, facts);
+    std::string out =
+        "<h1>" + html_escape(run) + "</h1>\n<p class=\"note\">" + html_escape(dir.string()) + "<br>" +
+        concat(facts.config.model.dtype, ", ", facts.ranks > 1 ? concat(facts.ranks, " ranks, ") : "", facts.threads,
+               facts.threads == 1 ? " thread" : " threads", ", config ", config_hash(facts.config),
+               log.why.empty() || log.why == "done" ? "" : ", ended by: " + html_escape(log.why)) +
+        "</p>\n" + tiles(log, facts);
     out += "<div class=\"charts\">\n" +
-           svg_chart({.title = log.eval_loss.empty() ? "Loss" : "Loss; dots are held-out text", .x_label = "step",
-                      .lines = {{log.loss}}, .dots = log.eval_loss, .noisy = true}) +
-           svg_chart({.title = "Learning rate", .x_label = "step", .lines = {{log.lr}}, .from_zero = true}) +
-           svg_chart({.title = "Gradient norm, before clipping", .x_label = "step", .lines = {{log.grad_norm}}, .from_zero = true,
+           svg_chart({.title = log.eval_loss.empty() ? "Loss" : "Loss; dots are held-out text",
+                      .x_label = "step",
+                      .lines = {{log.loss}},
+                      .dots = log.eval_loss,
                       .noisy = true}) +
-           svg_chart({.title = "Tokens per second", .x_label = "step", .lines = {{log.tokens_per_second}}, .from_zero = true,
+           svg_chart({.title = "Learning rate", .x_label = "step", .lines = {{log.lr}}, .from_zero = true}) +
+           svg_chart({.title = "Gradient norm, before clipping",
+                      .x_label = "step",
+                      .lines = {{log.grad_norm}},
+                      .from_zero = true,
+                      .noisy = true}) +
+           svg_chart({.title = "Tokens per second",
+                      .x_label = "step",
+                      .lines = {{log.tokens_per_second}},
+                      .from_zero = true,
                       .noisy = true}) +
            "</div>\n";
-    if (const std::string bar = time_bar(log.seconds, log.sessions.size() > 1 ? concat(", in ", log.sessions.size(), " sessions") : "");
+    if (const std::string bar =
+            time_bar(log.seconds, log.sessions.size() > 1 ? concat(", in ", log.sessions.size(), " sessions") : "");
         !bar.empty())
         out += "<h2>Where the time went</h2>\n" + bar;
-    if (const std::string mfu = mfu_text(facts.config, log.flops, log.flops_seconds, facts.ranks, facts.matmul_peak); !mfu.empty())
+    if (const std::string mfu = mfu_text(facts.config, log.flops, log.flops_seconds, facts.ranks, facts.matmul_peak);
+        !mfu.empty())
         out += "<p class=\"note\">" + html_escape(mfu) + ".</p>\n";
     out += startup_section(log, facts.ranks) + ranks_section(log);
     if (!facts.ending.timeline.empty())
@@ -128,8 +147,10 @@ void write_report(const std::filesystem::path& path, const std::filesystem::path
     if (!facts.ending.memory_chart.empty() || !facts.memory_table.empty())
         out += "<h2>Memory plan</h2>\n<div class=\"wide\">" + facts.ending.memory_chart + "</div>\n";
     if (!facts.memory_table.empty())
-        out += "<details><summary>Memory plan in numbers</summary>\n<pre>" + html_escape(facts.memory_table) + "</pre></details>\n";
-    out += "<details><summary>Configuration</summary>\n<pre>" + html_escape(to_toml(facts.config)) + "</pre></details>\n";
+        out += "<details><summary>Memory plan in numbers</summary>\n<pre>" + html_escape(facts.memory_table) +
+               "</pre></details>\n";
+    out +=
+        "<details><summary>Configuration</summary>\n<pre>" + html_escape(to_toml(facts.config)) + "</pre></details>\n";
     AtomicFile file(path);
     file.write(html_page("keel: " + run, out));
     file.commit();

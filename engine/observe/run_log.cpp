@@ -41,7 +41,8 @@ std::vector<StartupRow> startup_rows(const Json& record) {
     std::vector<StartupRow> rows;
     for (std::size_t i = 0; i + 1 < startup_count; ++i) {
         const std::string seconds = std::string(name(static_cast<Startup>(i))) + "_seconds_";
-        rows.push_back({static_cast<Startup>(i), number(record, (seconds + "min").c_str()), number(record, (seconds + "max").c_str()),
+        rows.push_back({static_cast<Startup>(i), number(record, (seconds + "min").c_str()),
+                        number(record, (seconds + "max").c_str()),
                         static_cast<int>(count(record, (seconds + "max_rank").c_str()))});
     }
     return rows;
@@ -72,7 +73,9 @@ double goodput(const PhaseSeconds& seconds) {
 
 PhaseSeconds run_seconds(std::span<const Session> sessions) {
     PhaseSeconds out{};
-    const auto add = [&](Phase phase, double seconds) { out[static_cast<std::size_t>(phase)] += std::max(seconds, 0.0); };
+    const auto add = [&](Phase phase, double seconds) {
+        out[static_cast<std::size_t>(phase)] += std::max(seconds, 0.0);
+    };
     for (std::size_t i = 0; i < sessions.size(); ++i) {
         const Session& s = sessions[i];
         const Session* next = i + 1 < sessions.size() ? &sessions[i + 1] : nullptr;
@@ -99,11 +102,13 @@ RunLog read_log(const std::filesystem::path& path) {
         const std::string event = text(record, "event");
         const double step = number(record, "step");
         if (event == "start") {
-            log.sessions.push_back({.begin = number(record, "time") - number(record, "wall_seconds"), .from = count(record, "step")});
+            log.sessions.push_back(
+                {.begin = number(record, "time") - number(record, "wall_seconds"), .from = count(record, "step")});
             log.matmul_peak = number(record, "matmul_peak");
             log.parameters = count(record, "parameters");
             log.startup.clear(), log.ranks.clear(), log.observe_seconds = 0;
-            for (Series* c : {&loss, &eval_loss, &lr, &grad_norm, &rate, &flops, &seconds, &skipped, &tokens, &perplexity, &bits})
+            for (Series* c :
+                 {&loss, &eval_loss, &lr, &grad_norm, &rate, &flops, &seconds, &skipped, &tokens, &perplexity, &bits})
                 c->cut_after(step);
         } else if (event == "step") {
             loss.add(step, number(record, "loss"));
@@ -119,7 +124,8 @@ RunLog read_log(const std::filesystem::path& path) {
             perplexity.add(step, number(record, "perplexity"));
             bits.add(step, number(record, "bits_per_byte"));
         } else if (event == "seconds" && !log.sessions.empty()) {
-            log.sessions.back().readings.push_back({count(record, "step"), phase_seconds(record), number(record, "wall_seconds")});
+            log.sessions.back().readings.push_back(
+                {count(record, "step"), phase_seconds(record), number(record, "wall_seconds")});
         } else if (event == "end" && !log.sessions.empty()) {
             log.sessions.back().why = text(record, "why");
             log.observe_seconds = number(record, "observe_seconds");
@@ -139,7 +145,8 @@ RunLog read_log(const std::filesystem::path& path) {
     log.tokens = static_cast<std::int64_t>(tokens.last());
     if (!tokens.points.empty()) log.steps = static_cast<std::int64_t>(tokens.points.back().x);
     if (!log.sessions.empty()) log.why = log.sessions.back().why;
-    for (std::size_t i = 0; i < loss.points.size(); ++i) log.loss_by_tokens.push_back({tokens.points[i].y, loss.points[i].y});
+    for (std::size_t i = 0; i < loss.points.size(); ++i)
+        log.loss_by_tokens.push_back({tokens.points[i].y, loss.points[i].y});
     for (const Point& e : eval_loss.points)  // at the step it was made after
         if (const auto at = std::ranges::lower_bound(tokens.points, e.x, {}, &Point::x); at != tokens.points.end())
             log.eval_by_tokens.push_back({at->y, e.y});

@@ -1,7 +1,9 @@
-// engine/observe/run_log.h: log.jsonl read back: curves, totals, and where the time of a run went over all its sessions.
+// engine/observe/run_log.h: log.jsonl read back: curves, totals, and where the time of a run went over all its
+// sessions.
 //
-// A run that was stopped and resumed has one log. A "start" record at step s cuts away what an earlier session logged past
-// s: those steps were lost with it, and what they took is recovery. A damaged last line (a crash while writing) is ignored.
+// A run that was stopped and resumed has one log. A "start" record at step s cuts away what an earlier session logged
+// past s: those steps were lost with it, and what they took is recovery. A damaged last line (a crash while writing) is
+// ignored.
 #pragma once
 
 #include <cstdint>
@@ -53,16 +55,16 @@ struct RankRow {
 struct RunLog {
     std::vector<Point> loss, eval_loss, lr, grad_norm, tokens_per_second;  // x: step
     std::vector<Point> loss_by_tokens, eval_by_tokens;
-    double last_perplexity = 0, last_bits_per_byte = 0;                    // 0: unknown
-    double flops = 0, flops_seconds = 0;                                   // of all steps kept
-    double matmul_peak = 0;                                                // FLOP/s, of the last session; 0: not measured
+    double last_perplexity = 0, last_bits_per_byte = 0;  // 0: unknown
+    double flops = 0, flops_seconds = 0;                 // of all steps kept
+    double matmul_peak = 0;                              // FLOP/s, of the last session; 0: not measured
     std::int64_t steps = 0, tokens = 0, skipped = 0, parameters = 0;
     std::vector<Session> sessions;
-    PhaseSeconds seconds{};                                                // run_seconds(sessions)
-    std::string why;                                                       // how the last session ended
-    std::vector<StartupRow> startup;                                       // of the last session; empty before its first step
-    std::vector<RankRow> ranks;                                            // of the last session; empty where nobody compared
-    double observe_seconds = 0;                                            // what it took to observe the last session
+    PhaseSeconds seconds{};           // run_seconds(sessions)
+    std::string why;                  // how the last session ended
+    std::vector<StartupRow> startup;  // of the last session; empty before its first step
+    std::vector<RankRow> ranks;       // of the last session; empty where nobody compared
+    double observe_seconds = 0;       // what it took to observe the last session
 };
 // Throws where it cannot be read.
 RunLog read_log(const std::filesystem::path& path);

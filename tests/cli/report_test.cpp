@@ -23,15 +23,18 @@ protected:
         std::string out, err;
     };
     Outcome keel(const std::string& words) const {
-        const std::string command = "cd '" + dir.path().string() + "' && '" KEEL_BINARY "' " + words + " >out.txt 2>err.txt";
+        const std::string command =
+            "cd '" + dir.path().string() + "' && '" KEEL_BINARY "' " + words + " >out.txt 2>err.txt";
         const int status = std::system(command.c_str());
         return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(dir / "out.txt"), read_file(dir / "err.txt")};
     }
     void train(const std::string& run, const std::string& more) const {
         if (!fs::exists(dir / "a.tok")) test::write_token_file(dir / "a.tok", 61, 3000, 1);
-        const Outcome got = keel("train --model.dtype f32 --model.vocab 61 --model.hidden 16 --model.layers 1 --model.heads 2 --model.ffn 24"
-                                 " --data.seq_len 16 --data.train a.tok --data.split 0.9 0.1 0 --train.global_batch 2 --run.threads 1"
-                                 " --run.dir '" + run + "' " + more);
+        const Outcome got = keel(
+            "train --model.dtype f32 --model.vocab 61 --model.hidden 16 --model.layers 1 --model.heads 2 --model.ffn 24"
+            " --data.seq_len 16 --data.train a.tok --data.split 0.9 0.1 0 --train.global_batch 2 --run.threads 1"
+            " --run.dir '" +
+            run + "' " + more);
         ASSERT_EQ(got.code, 0) << got.err;
     }
     void refused(const std::string& words, const std::string& message) const {
@@ -50,20 +53,23 @@ protected:
 };
 
 constexpr const char* start = "{\"event\":\"start\",\"time\":100,\"wall_seconds\":1,\"step\":0}\n";
-constexpr const char* step = "{\"event\":\"step\",\"step\":1,\"tokens\":64,\"loss\":4.5,\"seconds\":2,\"flops\":1000}\n";
+constexpr const char* step =
+    "{\"event\":\"step\",\"step\":1,\"tokens\":64,\"loss\":4.5,\"seconds\":2,\"flops\":1000}\n";
 
 TEST_F(ReportCommand, ComparesRunsByTableAndPage) {
     train("runs/one & only", "--train.steps 6");
     train("runs/two", "--train.steps 6 --optim.lr 1e-2 --optim.clip 0.5");
     const Outcome got = keel("report 'runs/one & only' runs/two --out both.html");
     ASSERT_EQ(got.code, 0) << got.err;
-    for (const char* words : {"one & only", "two ", "goodput_%", "settings that differ", "optim.lr", "0.01", "optim.clip", "report: both.html"})
+    for (const char* words : {"one & only", "two ", "goodput_%", "settings that differ", "optim.lr", "0.01",
+                              "optim.clip", "report: both.html"})
         EXPECT_NE(got.out.find(words), std::string::npos) << words << " in\n" << got.out;
     EXPECT_EQ(got.out.find("run.dir"), std::string::npos);
     EXPECT_EQ(got.out.find("optim.beta1"), std::string::npos);
     const std::string html = read_file(dir / "both.html");
-    for (const char* words : {"one &amp; only", "<polyline class=\"c0\"", "<polyline class=\"c1\"", "Settings that differ", "optim.clip",
-                              "Where the time went", "prefers-color-scheme: dark"})
+    for (const char* words :
+         {"one &amp; only", "<polyline class=\"c0\"", "<polyline class=\"c1\"", "Settings that differ", "optim.clip",
+          "Where the time went", "prefers-color-scheme: dark"})
         EXPECT_NE(html.find(words), std::string::npos) << words;
     for (const char* forbidden : {"<script", "http:", "https:", "src=", "@import", "url("})
         EXPECT_EQ(html.find(forbidden), std::string::npos) << forbidden;
@@ -72,8 +78,10 @@ TEST_F(ReportCommand, ComparesRunsByTableAndPage) {
 TEST_F(ReportCommand, SpeaksJsonWhereEverySecondHasAnEntry) {
     train("a", "--train.steps 4");
     train("a", "--train.steps 8 --optim.schedule constant --ckpt.accept_changes true");
-    make_run("b/killed", std::string(start) + "{\"event\":\"seconds\",\"step\":0,\"startup_seconds\":1,\"wall_seconds\":1}\n" + step +
-                             "{\"event\":\"seconds\",\"step\":1,\"startup_seconds\":1,\"compute_seconds\":3,\"wall_seconds\":4}\n{\"ev");
+    make_run(
+        "b/killed",
+        std::string(start) + "{\"event\":\"seconds\",\"step\":0,\"startup_seconds\":1,\"wall_seconds\":1}\n" + step +
+            "{\"event\":\"seconds\",\"step\":1,\"startup_seconds\":1,\"compute_seconds\":3,\"wall_seconds\":4}\n{\"ev");
     const Outcome got = keel("report a b/killed --json");
     ASSERT_EQ(got.code, 0) << got.err;
     const Json json = Json::parse(got.out);
@@ -131,7 +139,8 @@ TEST_F(ReportCommand, FoldersThatHoldNoRunAreNamedWithTheReason) {
     const Outcome none = keel("report");
     EXPECT_EQ(none.code, 2);
     EXPECT_NE(none.err.find("RUN"), std::string::npos) << none.err;
-    refused("good --out nowhere/page.html", "--out nowhere/page.html: there is no folder nowhere; make it, or name another place");
+    refused("good --out nowhere/page.html",
+            "--out nowhere/page.html: there is no folder nowhere; make it, or name another place");
 }
 
 }  // namespace

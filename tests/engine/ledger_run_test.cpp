@@ -1,5 +1,5 @@
-// The books of whole runs: useful work is counted once, and no second is lost, whatever the layout and however often a run
-// was stopped or fell.
+// The books of whole runs: useful work is counted once, and no second is lost, whatever the layout and however often a
+// run was stopped or fell.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -77,7 +77,8 @@ TEST_F(Books, UsefulWorkOfPackedRowsIsCountedOnceOnEveryLayout) {
     with("pp 2, dp 2, chunks", [](Config& c) { c.parallel.pp = c.parallel.dp = c.parallel.chunks = 2; });
     with("recompute", [](Config& c) { c.memory.recompute = "block"; });
     with("evaluation", [](Config& c) { c.data.split = {0.5, 0.5, 0}, c.train.eval_interval = 1; });
-    with("replays", [](Config& c) { c.numerics.grad_sum = "exact", c.parallel.dp = 2; });  // the first step chooses its scales
+    with("replays",
+         [](Config& c) { c.numerics.grad_sum = "exact", c.parallel.dp = 2; });  // the first step chooses its scales
 }
 
 // Where rows end in padding, only tokens count. By hand: best_fit puts one document of 40 into each row of 64.
@@ -150,13 +151,14 @@ TEST_F(Books, ARunCutInThreeHasTheTotalsOfOneInOnePiece) {
     EXPECT_EQ(a.flops, 12 * 16'490'496.0);
     EXPECT_EQ(test::logged(whole.run.dir, "loss"), test::logged(cut.run.dir, "loss"));
 
-    // From the first beginning to the last reading, by the clocks themselves: seconds are rounded to microseconds, and the time
-    // of day in doubles to a quarter of one.
+    // From the first beginning to the last reading, by the clocks themselves: seconds are rounded to microseconds, and
+    // the time of day in doubles to a quarter of one.
     const double end = b.sessions[2].begin + b.sessions[2].readings.back().wall_seconds;
     EXPECT_NEAR(sum(b.seconds), end - b.sessions[0].begin, 1e-4);
     EXPECT_LE(begin, b.sessions[0].begin + 1e-3);
     EXPECT_LE(end, records(cut, "end").back()["time"].get<double>() + 1e-3);
-    for (const Session& s : b.sessions) EXPECT_NEAR(sum(s.readings.back().seconds), s.readings.back().wall_seconds, 1e-5);
+    for (const Session& s : b.sessions)
+        EXPECT_NEAR(sum(s.readings.back().seconds), s.readings.back().wall_seconds, 1e-5);
     // Steps 7 to 9 were done twice: what they took the first time, and the time until the run stood again.
     const auto& lost = b.sessions[1].readings;
     const auto saved = std::ranges::find_if(lost, [](const auto& r) { return r.step == 7; }) - 1;
@@ -190,7 +192,8 @@ TEST_F(Books, RanksAreComparedAtLogLinesOnly) {
     ASSERT_EQ(records(c, "startup").size(), 1u);
     EXPECT_GT(records(c, "startup")[0]["first_step_seconds_max"].get<double>(), 0);
     const std::string html = read_file(std::filesystem::path(c.run.dir) / "report.html");
-    for (const char* section : {"Start-up", "<h2>Ranks", "The last step", "Memory over one step", "Where the time went", "MFU = FLOPs"})
+    for (const char* section :
+         {"Start-up", "<h2>Ranks", "The last step", "Memory over one step", "Where the time went", "MFU = FLOPs"})
         EXPECT_NE(html.find(section), std::string::npos) << section;
     EXPECT_NE(html.find(">rank 3<"), std::string::npos);  // a lane of the timeline
 

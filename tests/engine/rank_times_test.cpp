@@ -23,7 +23,9 @@ std::vector<std::string> told(const std::vector<std::vector<double>>& rounds, do
     Stragglers stragglers(rounds[0].size(), factor, times);
     std::vector<std::string> out;
     for (std::size_t i = 0; i < rounds.size(); ++i)
-        stragglers.look(rounds[i], [&](int rank, double share) { out.push_back(std::to_string(i) + ": " + std::to_string(rank) + " at " + std::to_string(share)); });
+        stragglers.look(rounds[i], [&](int rank, double share) {
+            out.push_back(std::to_string(i) + ": " + std::to_string(rank) + " at " + std::to_string(share));
+        });
     return out;
 }
 
@@ -93,7 +95,8 @@ TEST(RankTimes, AreGatheredPerStepAndPerRank) {
         EXPECT_EQ(r["work_ms_max_rank"], 1);
         EXPECT_EQ(r["communication_ms_max"], 0);
     }
-    EXPECT_TRUE(line.starts_with("ranks step 10 work_ms 100 (0) 110 120 (1) GFLOP/s 0 (0) 0 0 (0) data_wait_ms ")) << line;
+    EXPECT_TRUE(line.starts_with("ranks step 10 work_ms 100 (0) 110 120 (1) GFLOP/s 0 (0) 0 0 (0) data_wait_ms "))
+        << line;
     EXPECT_TRUE(line.ends_with("\n"));
 }
 
@@ -111,7 +114,8 @@ TEST(RankTimes, ARecordFitsItsLineWhateverTheNumbersAre) {
         ledger.begin_earlier(1e6);
         times.add({.loss = {}, .tokens = 1'000'000});
         times.collect();
-        const auto parsed = nlohmann::json::parse(ranks_record(std::numeric_limits<std::int64_t>::min(), times, true).finish());
+        const auto parsed =
+            nlohmann::json::parse(ranks_record(std::numeric_limits<std::int64_t>::min(), times, true).finish());
         EXPECT_TRUE(parsed.contains("data_ms_max_rank"));
         EXPECT_TRUE(nlohmann::json::parse(rank_record(1, times).finish()).contains("idle_seconds"));
     });
@@ -145,7 +149,9 @@ TEST(Timeline, SpansTravelAsText) {
     EXPECT_STREQ(read.all()[0].name, "backward");
     EXPECT_EQ(read.all()[0].index, 7);
     EXPECT_EQ(read.all()[0].chunk, 1);
-    const auto near = [](Clock::duration d, double ms) { EXPECT_NEAR(std::chrono::duration<double>(d).count(), 1e-3 * ms, 1e-6); };
+    const auto near = [](Clock::duration d, double ms) {
+        EXPECT_NEAR(std::chrono::duration<double>(d).count(), 1e-3 * ms, 1e-6);
+    };
     near(read.all()[0].end - read.all()[0].begin, 3);
     near(read.all()[1].begin - read.all()[0].begin, 3);  // the time of day in doubles: a quarter of a microsecond
     EXPECT_EQ(read_spans("").all().size(), 0u);
