@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "kernels/device_copy.h"
+
 namespace keel {
 namespace {
 
@@ -138,7 +140,9 @@ void Group::perform(Stream* stream, const Call& call) {
         default: break;
     }
     if (n == 1) {  // the identity, whatever the transport
-        if (call.in != call.out && part > 0) std::memcpy(call.out, call.in, static_cast<std::size_t>(part));
+        if (call.in == call.out || part == 0) return;
+        if (stream && stream->device() != Device::cpu) copy_on_device(*stream, call.out, call.in, part);
+        else std::memcpy(call.out, call.in, static_cast<std::size_t>(part));
         return;
     }
     {
@@ -169,11 +173,11 @@ void Group::barrier() { vote(Collective::barrier, true); }
 bool Group::any(bool opinion) { return vote(Collective::any, opinion); }
 bool Group::all(bool opinion) { return vote(Collective::all, opinion); }
 
-Ticket Group::post(Stream&, const std::byte* data, std::int64_t bytes, int to, int channel) {
+Ticket Group::post(Stream& stream, const std::byte* data, std::int64_t bytes, int to, int channel) {
     const Calls::Scope noted(calls_, {name_.c_str(), "send", 0, bytes, members_[static_cast<std::size_t>(rank_)],
                                       members_[static_cast<std::size_t>(to)], channel});
     Ticket ticket;
-    ticket.message_ = begin_send(data, bytes, to, channel);
+    ticket.message_ = begin_send(stream, data, bytes, to, channel);
     ticket.group_ = this;
     traffic_.send += bytes;
     return ticket;
@@ -186,14 +190,14 @@ void Group::take(Stream& stream, std::byte* data, std::int64_t bytes, int from, 
     receive_bytes(stream, data, bytes, from, channel);
 }
 
-void Group::wait(Stream&, Ticket& ticket) {
+void Group::wait(Stream& stream, Ticket& ticket) {
     if (!ticket) return;
     if (ticket.group_ != this)
         fail(concat(name_, " group of ", rank_list(members_), ": the ticket is of another group"));
     void* message = std::exchange(ticket.message_, nullptr);
     ticket.group_ = nullptr;
     const Counted counted(seconds_);
-    end_send(message);
+    end_send(stream, message);
 }
 
 }  // namespace keel

@@ -7,7 +7,8 @@
 // number of threads. A vote is a collective too: each rank brings its opinion, all leave with one answer.
 //
 // Order     calls on one Group come from one thread at a time. Different groups of a rank may be used by different
-//           threads at once. Done on return, but for `send`. Nothing is allocated on the heap by a collective.
+//           threads at once. Done on return, but for `send`, and on a stream of a GPU (comm/nccl.h), where memory of the
+//           GPU is what it will be when the stream gets there. Nothing is allocated on the heap by a collective.
 // Views     contiguous. No two may overlap, but where "may be" grants it.
 // Errors    every rank of the group throws Error when ranks disagree (another collective, type, count or root; the
 //           message says who brought what), when one has left (abort) and when one does not come within the World's
@@ -176,10 +177,13 @@ protected:
     // The transport: does what the call says, with all ranks of the group, of which there are two or more. `stream` is
     // null for votes and barriers.
     virtual void run(Stream* stream, const Call& call) = 0;
-    virtual void* begin_send(const std::byte* data, std::int64_t bytes, int to, int channel) = 0;
-    virtual void end_send(void* message) = 0;              // waits
+    virtual void* begin_send(Stream& stream, const std::byte* data, std::int64_t bytes, int to, int channel) = 0;
+    virtual void end_send(Stream& stream, void* message) = 0;  // waits
     virtual void drop_send(void* message) noexcept = 0;    // takes it back, or waits for a receiver that is reading it
     virtual void receive_bytes(Stream& stream, std::byte* data, std::int64_t bytes, int from, int channel) = 0;
+
+    // For a transport over another one: the call as `group`'s own.
+    static void perform_on(Group& group, Stream* stream, const Call& call) { group.perform(stream, call); }
 
     // "tp group of ranks 0,1: all_reduce of 128 float32 (#12)", where #12 is the collective now under way.
     std::string describe(const Call& call) const;
@@ -238,8 +242,8 @@ public:
 protected:
     // There is no peer: collectives are the identity and messages are refused before they come here.
     void run(Stream*, const Call&) override {}
-    void* begin_send(const std::byte*, std::int64_t, int, int) override { return nullptr; }
-    void end_send(void*) override {}
+    void* begin_send(Stream&, const std::byte*, std::int64_t, int, int) override { return nullptr; }
+    void end_send(Stream&, void*) override {}
     void drop_send(void*) noexcept override {}
     void receive_bytes(Stream&, std::byte*, std::int64_t, int, int) override {}
 };

@@ -16,6 +16,10 @@ public:
     int local_rank() const override { return shared_->local_rank; }
     int local_size() const override { return shared_->local_size; }
     void abort(const std::string& why) noexcept override { shared_->abort(why); }
+    bool aborted() override {
+        shared_->poll();
+        return shared_->aborted;
+    }
 
 protected:
     std::unique_ptr<Group> make_group(const std::string& name, std::vector<int> members, int rank) override {

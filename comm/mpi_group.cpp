@@ -227,7 +227,7 @@ void MpiGroup::run(Stream* stream, const Call& call) {
     }
 }
 
-void* MpiGroup::begin_send(const std::byte* data, std::int64_t bytes, int to, int channel) {
+void* MpiGroup::begin_send(Stream&, const std::byte* data, std::int64_t bytes, int to, int channel) {
     if (bytes > most_bytes)
         fail(concat(title(), ": a message of ", bytes, " bytes; over MPI one can have ", most_bytes,
                     ". Send it in parts"));
@@ -243,7 +243,7 @@ void* MpiGroup::begin_send(const std::byte* data, std::int64_t bytes, int to, in
     return message;
 }
 
-void MpiGroup::end_send(void* handle) {
+void MpiGroup::end_send(Stream&, void* handle) {
     auto* message = static_cast<Message*>(handle);
     message->free = shared_->wait({&message->request, 1});
     shared_->count_send(-1);

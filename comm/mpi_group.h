@@ -21,8 +21,8 @@ public:
 
 protected:
     void run(Stream* stream, const Call& call) override;
-    void* begin_send(const std::byte* data, std::int64_t bytes, int to, int channel) override;
-    void end_send(void* message) override;
+    void* begin_send(Stream&, const std::byte* data, std::int64_t bytes, int to, int channel) override;
+    void end_send(Stream&, void* message) override;
     void drop_send(void* message) noexcept override;
     void receive_bytes(Stream& stream, std::byte* data, std::int64_t bytes, int from, int channel) override;
 

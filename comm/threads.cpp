@@ -19,6 +19,7 @@ public:
     int local_rank() const override { return rank_; }
     int local_size() const override { return shared_->ranks; }
     void abort(const std::string& why) noexcept override { shared_->abort(rank_, why); }
+    bool aborted() override { return shared_->aborted; }
 
 protected:
     std::unique_ptr<Group> make_group(const std::string& name, std::vector<int> members, int rank) override {

@@ -5,7 +5,7 @@
 
 namespace keel {
 
-void* ThreadsGroup::begin_send(const std::byte* data, std::int64_t bytes, int to, int channel) {
+void* ThreadsGroup::begin_send(Stream&, const std::byte* data, std::int64_t bytes, int to, int channel) {
     Place& own = place(rank());
     if (!own.free) own.free = &own.pool.emplace_back();
     ThreadsMessage* message = own.free;
@@ -87,7 +87,7 @@ void ThreadsGroup::drop_send(void* handle) noexcept {
     release(message);
 }
 
-void ThreadsGroup::end_send(void* handle) {
+void ThreadsGroup::end_send(Stream&, void* handle) {
     auto* message = static_cast<ThreadsMessage*>(handle);
     const auto done = [&] { return message->state != ThreadsMessage::posted; };
     place(rank()).mail.wait([&] { return done() || shared_->aborted; }, shared_->until(), shared_->spins);

@@ -19,7 +19,7 @@ public:
     virtual ~World() = default;
     virtual int rank() const = 0;
     virtual int size() const = 0;
-    virtual const char* transport() const = 0;   // "solo", "threads" or "mpi"
+    virtual const char* transport() const = 0;   // "solo", "threads", "mpi" or "nccl"
     virtual int local_rank() const = 0;          // among the ranks of this host, in [0, local_size)
     virtual int local_size() const = 0;
     const std::string& host() const;             // name of the machine
@@ -33,6 +33,8 @@ public:
 
     // As Group::abort.
     virtual void abort(const std::string& why) noexcept = 0;
+    // Whether a rank has, as far as this one knows by now; any thread may ask.
+    virtual bool aborted() = 0;
 
 protected:
     virtual std::unique_ptr<Group> make_group(const std::string& name, std::vector<int> members, int rank) = 0;
@@ -46,6 +48,7 @@ public:
     int local_rank() const override { return 0; }
     int local_size() const override { return 1; }
     void abort(const std::string&) noexcept override {}
+    bool aborted() override { return false; }
 
 protected:
     std::unique_ptr<Group> make_group(const std::string& name, std::vector<int>, int) override {

@@ -1,17 +1,31 @@
 #include "kernels/gpu.h"
 
 #include "kernels/base/error.h"
+#include "kernels/device_copy.h"
 
 namespace keel {
 
 namespace on_cuda {
+void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t bytes);
 std::optional<std::string> why_no_gpu();
 std::unique_ptr<Gpu> open_gpu(int index);
 }  // namespace on_cuda
 namespace on_cudasim {
+void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t bytes);
 std::optional<std::string> why_no_gpu();
 std::unique_ptr<Gpu> open_gpu(int index);
 }  // namespace on_cudasim
+
+void copy_on_device(Stream& stream, [[maybe_unused]] void* to, [[maybe_unused]] const void* from,
+                    [[maybe_unused]] std::int64_t bytes) {
+#if KEEL_CUDA
+    if (stream.device() == Device::cuda) return on_cuda::copy_on_device(stream, to, from, bytes);
+#endif
+#if KEEL_CUDASIM
+    if (stream.device() == Device::cudasim) return on_cudasim::copy_on_device(stream, to, from, bytes);
+#endif
+    fail("copy_on_device: a stream of ", name(stream.device()), " is of no GPU that this keel was built for");
+}
 
 std::optional<std::string> why_no_gpu(Device device) {
     switch (device) {

@@ -71,6 +71,9 @@ private:
 
 }  // namespace
 
+void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t bytes) {
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, native(stream)));
+}
 std::optional<std::string> why_no_gpu() {
     int count = 0;
     if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) return cudaGetErrorString(error);

@@ -175,6 +175,21 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
     *data = device_bytes() + bytes > total_bytes ? nullptr : allocate_device(bytes);
     return *data ? cudaSuccess : set_last_error(cudaErrorMemoryAllocation);
 }
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
+    void* const p = const_cast<void*>(data);
+    switch (find_allocation(data).place) {
+        case Place::device:
+            *attributes = {cudaMemoryTypeDevice, current_device(), p, nullptr};
+            break;
+        case Place::pinned:
+            *attributes = {cudaMemoryTypeHost, current_device(), p, p};
+            break;
+        case Place::unknown:
+            *attributes = {cudaMemoryTypeUnregistered, -1, nullptr, p};
+            break;
+    }
+    return cudaSuccess;
+}
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
     *data = allocate_pinned(bytes);
     return *data ? cudaSuccess : set_last_error(cudaErrorMemoryAllocation);

@@ -10,9 +10,10 @@ namespace {
 using Texts = std::vector<std::string>;
 
 void sum(Group& g, std::int64_t n) {
-    Stream stream(1, 64, 64);
-    std::vector<float> x(static_cast<std::size_t>(n), 1.0f);
+    const Worker stream(1);
+    Numbers<float> x(static_cast<std::size_t>(n), 1.0f);
     g.all_reduce(stream, View<float>(x.data(), {n}));
+    stream.synchronize();
 }
 
 // Longer than any deadline here: this rank is stuck in something else.
@@ -51,14 +52,14 @@ void different_collectives_are_refused(World& world) {
 
 void different_roots_are_refused(World& world) {
     const auto g = world.everyone("pp");
-    Stream stream(1, 64, 64);
+    const Worker stream(1);
     double x = 0;
     g->broadcast(stream, View<double>(&x, {1}), world.rank() == 0 ? 0 : 1);
 }
 
 void different_types_are_refused(World& world) {
     const auto g = world.everyone("tp");
-    Stream stream(1, 64, 64);
+    const Worker stream(1);
     std::int64_t n = 0;
     double x = 0;
     if (world.rank() == 0) g->all_reduce(stream, View<std::int64_t>(&n, {1}));
@@ -67,7 +68,7 @@ void different_types_are_refused(World& world) {
 
 void a_message_that_is_not_sent_is_named(World& world) {
     const auto g = world.everyone("pp");
-    Stream stream(1, 64, 64);
+    const Worker stream(1);
     float x[16] = {};
     if (world.rank() == 0) return be_stuck(world);
     if (world.rank() == 1) g->receive(stream, View<float>(x, {16}), 0, 5);
@@ -76,9 +77,9 @@ void a_message_that_is_not_sent_is_named(World& world) {
 
 void a_message_of_another_size_is_refused(World& world) {
     const auto g = world.everyone("pp");
-    Stream stream(1, 64, 64);
-    static const std::vector<float> large(100000);
-    std::vector<float> x(50000);
+    const Worker stream(1);
+    const Numbers<float> large(100000);
+    Numbers<float> x(50000);
     if (world.rank() == 0) {
         Ticket ticket = g->send(stream, View<const float>(large.data(), {100000}), 1, 5);
         g->wait(stream, ticket);
@@ -89,7 +90,7 @@ void a_message_of_another_size_is_refused(World& world) {
 
 void a_receiver_hears_that_the_sender_left(World& world) {
     const auto g = world.everyone("pp");
-    Stream stream(1, 64, 64);
+    const Worker stream(1);
     float x = 0;
     if (world.rank() == 0) {
         g->abort("disk is full");

@@ -30,13 +30,13 @@ template <class T> T value(int rank, std::int64_t i) {
     }
 }
 
-template <class T> std::vector<T> values(int rank, std::int64_t n) {
-    std::vector<T> x(static_cast<std::size_t>(n));
+template <class T> Numbers<T> values(int rank, std::int64_t n) {
+    Numbers<T> x(static_cast<std::size_t>(n));
     for (std::int64_t i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = value<T>(rank, i);
     return x;
 }
 
-template <class T> View<T> view(std::vector<T>& x) { return View<T>(x.data(), {static_cast<std::int64_t>(x.size())}); }
+template <class T> View<T> view(Numbers<T>& x) { return View<T>(x.data(), {static_cast<std::int64_t>(x.size())}); }
 
 template <class T> T sum_of(int ranks, std::int64_t i) {
     if constexpr (std::is_same_v<T, std::int64_t>) {
@@ -56,6 +56,7 @@ template <class T> bool same_bits(const T& a, const T& b) { return std::memcmp(&
 template <class T> void sum_one(Group& g, Stream& stream, std::int64_t n) {
     auto x = values<T>(g.rank(), n);
     g.all_reduce(stream, view(x));
+    stream.synchronize();
     for (std::int64_t i = 0; i < n; ++i)
         require(same_bits(x[static_cast<std::size_t>(i)], sum_of<T>(g.size(), i)), "all_reduce of element ", i, " of ",
                 n);
@@ -64,7 +65,7 @@ template <class T> void sum_one(Group& g, Stream& stream, std::int64_t n) {
 void sums_are_formed_in_the_order_of_ranks(World& world) {
     const auto g = world.everyone();
     for (const int threads : {1, 3}) {
-        Stream stream(threads, 64, 64);
+        const Worker stream(threads);
         for (const std::int64_t n : sizes) {
             sum_one<float>(*g, stream, n);
             sum_one<double>(*g, stream, n);
@@ -76,13 +77,14 @@ void sums_are_formed_in_the_order_of_ranks(World& world) {
 
 void maximum_is_the_largest_and_nan_wins(World& world) {
     const auto g = world.everyone();
-    Stream stream(1, 64, 64);
+    const Worker stream(1);
     for (const std::int64_t n : sizes) {
         auto x = values<float>(g->rank(), n);
-        std::vector<std::int64_t> k = values<std::int64_t>(g->rank(), n);
+        Numbers<std::int64_t> k = values<std::int64_t>(g->rank(), n);
         if (g->rank() == g->size() / 2) x[0] = std::numeric_limits<float>::quiet_NaN();
         g->all_reduce_max(stream, view(x));
         g->all_reduce_max(stream, view(k));
+        stream.synchronize();
         require(std::isnan(x[0]), "a NaN of one rank is everybody's");
         for (std::int64_t i = 0; i < n; ++i) {
             float largest = value<float>(0, i);
@@ -102,9 +104,10 @@ template <class T> void reduce_scatter_one(Group& g, Stream& stream, std::int64_
     for (const bool in_place : {false, true}) {
         auto x = values<T>(g.rank(), n);
         const auto before = x;
-        std::vector<T> apart(static_cast<std::size_t>(part));
+        Numbers<T> apart(static_cast<std::size_t>(part));
         const View<T> shard = in_place ? view(x).rows(first, part) : view(apart);
         g.reduce_scatter(stream, shard, view(x));
+        stream.synchronize();
         for (std::int64_t i = 0; i < part; ++i)
             require(same_bits(shard[i], sum_of<T>(g.size(), first + i)), "reduce_scatter of element ", i, " of ", part);
         for (std::int64_t i = 0; i < n; ++i)
@@ -116,7 +119,7 @@ template <class T> void reduce_scatter_one(Group& g, Stream& stream, std::int64_
 
 void reduce_scatter_gives_each_rank_its_part_in_place_or_apart(World& world) {
     const auto g = world.everyone();
-    Stream stream(2, 64, 64);
+    const Worker stream(2);
     for (const std::int64_t part : sizes) {
         reduce_scatter_one<float>(*g, stream, part);
         reduce_scatter_one<bf16>(*g, stream, part);
@@ -127,14 +130,15 @@ void reduce_scatter_gives_each_rank_its_part_in_place_or_apart(World& world) {
 
 void all_gather_puts_the_parts_in_the_order_of_ranks(World& world) {
     const auto g = world.everyone();
-    Stream stream(2, 64, 64);
+    const Worker stream(2);
     for (const std::int64_t part : sizes)
         for (const bool in_place : {false, true}) {
-            std::vector<float> x(static_cast<std::size_t>(part * g->size()), -1.0f);
+            Numbers<float> x(static_cast<std::size_t>(part * g->size()), -1.0f);
             auto apart = values<float>(g->rank(), part);
             const View<float> own = view(x).rows(part * g->rank(), part);
             if (in_place) std::copy(apart.begin(), apart.end(), own.data());
             g->all_gather(stream, view(x), in_place ? own : view(apart));
+            stream.synchronize();
             for (int r = 0; r < g->size(); ++r)
                 for (std::int64_t i = 0; i < part; ++i)
                     require(x[static_cast<std::size_t>(r * part + i)] == value<float>(r, i), "all_gather of rank ", r,
@@ -144,13 +148,14 @@ void all_gather_puts_the_parts_in_the_order_of_ranks(World& world) {
 
 void broadcast_gives_everybody_what_the_root_has(World& world) {
     const auto g = world.everyone();
-    Stream stream(1, 64, 64);
+    const Worker stream(1);
     for (int root = 0; root < g->size(); ++root)
         for (const std::int64_t n : sizes) {
-            std::vector<std::byte> x(static_cast<std::size_t>(n));
+            Numbers<std::byte> x(static_cast<std::size_t>(n));
             for (std::size_t i = 0; i < x.size(); ++i)
                 x[i] = static_cast<std::byte>(mix(i) + static_cast<unsigned>(g->rank()));
             g->broadcast(stream, view(x), root);
+            stream.synchronize();
             for (std::size_t i = 0; i < x.size(); ++i)
                 require(x[i] == static_cast<std::byte>(mix(i) + static_cast<unsigned>(root)), "broadcast of byte ", i);
         }
@@ -158,11 +163,12 @@ void broadcast_gives_everybody_what_the_root_has(World& world) {
 
 void all_to_all_turns_the_parts(World& world) {
     const auto g = world.everyone();
-    Stream stream(2, 64, 64);
+    const Worker stream(2);
     for (const std::int64_t part : sizes) {
         auto in = values<std::int64_t>(g->rank(), part * g->size());
-        std::vector<std::int64_t> out(in.size());
+        Numbers<std::int64_t> out(in.size());
         g->all_to_all(stream, view(out), view(in));
+        stream.synchronize();
         for (int r = 0; r < g->size(); ++r)
             for (std::int64_t i = 0; i < part; ++i)
                 require(out[static_cast<std::size_t>(r * part + i)] == value<std::int64_t>(r, g->rank() * part + i),
@@ -182,8 +188,8 @@ void votes_are_unanimous(World& world) {
 
 void nothing_is_a_legal_amount(World& world) {
     const auto g = world.everyone();
-    Stream stream(1, 64, 64);
-    std::vector<float> x, y;
+    const Worker stream(1);
+    Numbers<float> x, y;
     float unused = 1;
     const View<float> none(&unused, {0});
     g->all_reduce(stream, none);
@@ -192,10 +198,12 @@ void nothing_is_a_legal_amount(World& world) {
     g->all_gather(stream, none, none);
     g->broadcast(stream, none, g->size() - 1);
     g->all_to_all(stream, view(y), view(x));
+    stream.synchronize();
     if (g->size() > 1) {
         const int next = (g->rank() + 1) % g->size(), last = (g->rank() + g->size() - 1) % g->size();
         Ticket ticket = g->send(stream, none, next, 0);
         g->receive(stream, none, last, 0);
+        stream.synchronize();
         g->wait(stream, ticket);
     }
     require(unused == 1.0f && g->traffic().total() == 0, "nothing was moved");
@@ -205,17 +213,18 @@ void nothing_is_a_legal_amount(World& world) {
 void messages_of_a_channel_keep_their_order_and_channels_are_apart(World& world) {
     if (world.size() == 1) return;
     const auto g = world.everyone();
-    Stream stream(2, 64, 64);
+    const Worker stream(2);
     const int next = (g->rank() + 1) % g->size(), last = (g->rank() + g->size() - 1) % g->size();
     for (const std::int64_t n : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{300000}}) {
-        std::vector<std::vector<float>> sent;
+        std::vector<Numbers<float>> sent;
         for (int m = 0; m < 6; ++m) sent.push_back(values<float>(g->rank() * 10 + m, n));
         std::vector<Ticket> tickets;  // message m on channel m % 2, all before anything is received
         for (int m = 0; m < 6; ++m)
             tickets.push_back(g->send(stream, view(sent[static_cast<std::size_t>(m)]), next, m % 2));
-        std::vector<float> x(static_cast<std::size_t>(n));
+        Numbers<float> x(static_cast<std::size_t>(n));
         for (const int m : {1, 3, 0, 5, 2, 4}) {
             g->receive(stream, view(x), last, m % 2);
+            stream.synchronize();
             for (std::int64_t i = 0; i < n; ++i)
                 require(x[static_cast<std::size_t>(i)] == value<float>(last * 10 + m, i), "message ", m, ", element ",
                         i);
@@ -229,12 +238,13 @@ void messages_of_a_channel_keep_their_order_and_channels_are_apart(World& world)
 
 void pairs_exchange_both_ways_at_once(World& world) {
     const auto g = world.everyone();
-    Stream stream(1, 64, 64);
-    std::vector<double> mine = values<double>(g->rank(), 20000), theirs(mine.size());
+    const Worker stream(1);
+    Numbers<double> mine = values<double>(g->rank(), 20000), theirs(mine.size());
     for (int distance = 1; distance < g->size(); ++distance) {
         const int to = (g->rank() + distance) % g->size(), from = (g->rank() + g->size() - distance) % g->size();
         Ticket ticket = g->send(stream, view(mine), to, 7);
         g->receive(stream, view(theirs), from, 7);
+        stream.synchronize();
         g->wait(stream, ticket);
         require(theirs[19999] == value<double>(from, 19999), "what the peer ", from, " sent");
     }
@@ -242,15 +252,16 @@ void pairs_exchange_both_ways_at_once(World& world) {
 
 void traffic_is_the_formula(World& world) {
     const auto g = world.everyone();
-    Stream stream(1, 64, 64);
+    const Worker stream(1);
     const std::int64_t n = g->size();
-    std::vector<float> x(static_cast<std::size_t>(100 * n)), y(x.size());
+    Numbers<float> x(static_cast<std::size_t>(100 * n)), y(x.size());
     g->all_reduce(stream, view(x));
     g->all_reduce_max(stream, view(x));
     g->reduce_scatter(stream, view(x).rows(0, 100), view(y));
     g->all_gather(stream, view(y), view(x).rows(0, 100));
     g->broadcast(stream, view(x), 0);
     g->all_to_all(stream, view(y), view(x));
+    stream.synchronize();
     g->any(true);
     g->barrier();
     const Traffic& t = g->traffic();
@@ -270,21 +281,23 @@ void groups_have_their_own_ranks_and_order(World& world) {
     const auto half = world.group("half", same_parity);
     require(reversed->rank() == n - 1 - self && reversed->size() == n, "rank in a reversed group");
     require(half->rank() == self / 2 && half->members() == same_parity, "rank in every second");
-    Stream stream(1, 64, 64);
-    std::vector<float> x = values<float>(reversed->rank(), 1000);
+    const Worker stream(1);
+    Numbers<float> x = values<float>(reversed->rank(), 1000);
     reversed->all_reduce(stream, view(x));
+    stream.synchronize();
     for (std::int64_t i = 0; i < 1000; ++i)
         require(same_bits(x[static_cast<std::size_t>(i)], sum_of<float>(n, i)), "the order is the group's, element ",
                 i);
     double count = 1;
     half->all_reduce(stream, View<double>(&count, {1}));
+    stream.synchronize();
     require(count == static_cast<double>(same_parity.size()), "the other half is not in it");
 }
 
 void two_threads_of_a_rank_use_two_groups_at_once(World& world) {
     const auto a = world.everyone("main"), b = world.everyone("overlapped");
     const auto work = [](Group& g, std::int64_t n) {
-        Stream stream(1, 64, 64);
+        const Worker stream(1);
         for (int i = 0; i < 30; ++i) {
             sum_one<float>(g, stream, n);
             reduce_scatter_one<bf16>(g, stream, 100 + i);
@@ -312,7 +325,7 @@ void two_threads_of_a_rank_use_two_groups_at_once(World& world) {
 
 void any_sequence_of_collectives_works(World& world) {
     const auto g = world.everyone();
-    Stream stream(1, 64, 64);
+    const Worker stream(1);
     for (std::uint64_t step = 0; step < 300; ++step) {
         const std::uint64_t h = mix(step + 99);
         const auto n = static_cast<std::int64_t>(mix(h) % 40);
@@ -329,8 +342,8 @@ void any_sequence_of_collectives_works(World& world) {
 
 void what_cannot_be_divided_is_refused_and_the_group_goes_on(World& world) {
     const auto g = world.everyone();
-    Stream stream(1, 64, 64);
-    std::vector<float> x(static_cast<std::size_t>(3 * g->size() + 1)), y(3);
+    const Worker stream(1);
+    Numbers<float> x(static_cast<std::size_t>(3 * g->size() + 1)), y(3);
     const auto refused = [&](auto&& call, const char* text) {
         try {
             call();
@@ -346,12 +359,12 @@ void what_cannot_be_divided_is_refused_and_the_group_goes_on(World& world) {
     refused([&] { (void)g->send(stream, view(x), g->rank(), 0); }, "the rank itself");
     refused([&] { g->receive(stream, view(x), -1, 0); }, "is not in 0");
     View<float> strided = View<float>(x.data(), {2, 1});
-    std::vector<float> square(16);
+    Numbers<float> square(16);
     strided = View<float>(square.data(), {4, 4}).columns(0, 2);
     refused([&] { g->all_reduce(stream, strided); }, "contiguous");
     if (g->size() > 1) {
         refused([&] { (void)g->send(stream, view(x), (g->rank() + 1) % g->size(), Group::max_channels); }, "channel");
-        std::vector<float> parts(static_cast<std::size_t>(2 * g->size()));
+        Numbers<float> parts(static_cast<std::size_t>(2 * g->size()));
         const View<float> wrong = view(parts).rows(1, 2);
         refused([&] { g->all_gather(stream, view(parts), wrong); }, "overlaps");
         refused([&] { g->all_to_all(stream, view(parts), view(parts)); }, "overlap");

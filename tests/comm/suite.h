@@ -1,7 +1,10 @@
 // tests/comm/suite.h: what every transport must do, written once against World. threads_test.cpp runs it on threads of
-// one process, mpi_test.cpp on processes under mpirun.
+// one process, mpi_test.cpp on processes under mpirun, nccl_test.cpp on GPUs.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <memory_resource>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -13,6 +16,23 @@ namespace keel::comm_suite {
 template <class... Parts> void require(bool holds, const char* what, const Parts&... parts) {
     if (!holds) fail(concat("violated: ", what, parts...));
 }
+
+// What ranks bring lies where the default memory resource says, and who works on it is made by make_stream: the host,
+// unless a test says otherwise before it runs the suite.
+template <class T>
+using Numbers = std::pmr::vector<T>;
+inline std::function<std::shared_ptr<Stream>(int threads)> make_stream = [](int threads) {
+    return std::make_shared<Stream>(threads, 64, 64);
+};
+class Worker {
+public:
+    explicit Worker(int threads) : stream_(make_stream(threads)) {}
+    operator Stream&() const { return *stream_; }
+    void synchronize() const { stream_->synchronize(); }
+
+private:
+    std::shared_ptr<Stream> stream_;
+};
 
 struct Case {
     const char* name;  // the behaviour protected

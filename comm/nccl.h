@@ -1,0 +1,43 @@
+// comm/nccl.h: ranks are GPUs. A World over another one, `control` (threads of one process, or processes under MPI),
+// which agrees on the host while NCCL moves the memory of GPUs.
+//
+// Every collective begins with a meeting of the hosts: ranks compare what they bring, so that whoever does not come,
+// has left or brings something else is named within control's deadline, before anything waits for it on a GPU. What
+// lies in the memory of the host goes through control altogether, and so do votes.
+//
+// Order     on a stream of a GPU, collectives of its memory are asynchronous: queued when they return, in memory when
+// the
+//           stream gets there. A graph that is captured has met once, when it was captured.
+// Sums      in the order of ranks, the bits of every other transport. NCCL's own sums have an order that depends on its
+//           algorithm and on the wires, so NCCL only moves: ranks exchange parts, each adds those of its own in one
+//           kernel, and parts are gathered. That sends what a ring would: 2 (n-1)/n of x.
+// Messages  between threads the receiver's GPU copies from the sender's memory, ordered by events; nobody waits but
+//           streams. Between processes they pass through memory of the host and MPI, and the sender's host waits for
+//           its stream.
+// Abort     a rank that leaves aborts its communicators; a thread of every other rank sees it and does the same, which
+//           ends the kernels of NCCL that wait for it.
+// Memory    buffer_bytes of the GPU for every group of two or more, reserved when it is made, and what NCCL itself
+// takes. NCCL      is found at run time (libnccl.so.2); a keel without it trains on the CPU and on one GPU.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/world.h"
+
+namespace keel {
+
+struct NcclOptions {
+    std::int64_t buffer_bytes = 32 << 20;  // where peers' parts of a sum arrive
+    bool direct = true;                    // between threads: messages are read where they lie
+};
+
+// Why NCCL cannot be had for that device, in one line; nothing if it can.
+std::optional<std::string> why_no_nccl(Device device);
+
+// This rank's view, on GPU `gpu` of this machine. Every rank of control makes one, on a GPU of its own; control
+// outlives it. Groups of it may be used by any thread, one at a time; the calling thread's current GPU becomes `gpu`.
+std::unique_ptr<World> nccl_world(World& control, Device device, int gpu, const NcclOptions& options = {});
+
+}  // namespace keel

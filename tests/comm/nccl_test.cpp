@@ -1,0 +1,187 @@
+// The suite on simulated GPUs: ranks are threads with a GPU each, what they bring lies in its memory, and NCCL is cudasim's.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "comm/nccl.h"
+#include "comm/threads.h"
+#include "kernels/cudasim/findings.h"
+#include "kernels/cudasim/memory.h"
+#include "kernels/cudasim/runtime.h"
+#include "tests/comm/suite.h"
+
+namespace keel {
+namespace {
+
+using comm_suite::Case;
+using comm_suite::FailureCase;
+
+class GpuMemory final : public std::pmr::memory_resource {
+    void* do_allocate(std::size_t bytes, std::size_t) override { return sim::allocate_device(bytes); }
+    void do_deallocate(void* data, std::size_t, std::size_t) override { EXPECT_TRUE(sim::release_device(data)); }
+    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+
+std::shared_ptr<Stream> gpu_stream(int) {
+    sim::cuda::cudaStream_t native = nullptr;
+    sim::cuda::cudaStreamCreateWithFlags(&native, sim::cuda::cudaStreamNonBlocking);
+    const auto wait = [](void* s) { sim::cuda::cudaStreamSynchronize(static_cast<sim::cuda::cudaStream_t>(s)); };
+    return {new Stream(Device::cudasim, native, wait), [native](Stream* stream) {
+                delete stream;
+                sim::cuda::cudaStreamDestroy(native);
+            }};
+}
+
+struct Way {
+    const char* name;
+    sim::Streams streams;
+    NcclOptions options;
+    std::vector<int> ranks;
+};
+// Buffers of the least size: sums go round after round. Deferred: nothing happens before somebody waits.
+const Way ways[] = {{"Immediate", sim::Streams::immediate, {}, {1, 5}},
+                    {"Deferred", sim::Streams::deferred, {.buffer_bytes = 1}, {3}},
+                    {"Staged", sim::Streams::immediate, {.buffer_bytes = 1, .direct = false}, {2}}};
+
+// GPUs behave in that way, and hold what the suite's ranks bring, while it lives.
+class OnGpus {
+public:
+    explicit OnGpus(const Way& way) : options_(way.options), before_(sim::config()) {
+        sim::Config config = before_;
+        config.streams = way.streams;
+        sim::configure(config);
+        (void)sim::take_findings();
+        std::pmr::set_default_resource(&memory_);
+        comm_suite::make_stream = gpu_stream;
+    }
+    ~OnGpus() {
+        std::pmr::set_default_resource(nullptr);
+        comm_suite::make_stream = [](int threads) { return std::make_shared<Stream>(threads, 64, 64); };
+        sim::configure(before_);
+        for (const sim::Finding& finding : sim::take_findings()) ADD_FAILURE() << finding.text;
+    }
+    void run(int ranks, double deadline_s, const std::function<void(World&)>& body) const {
+        run_threads(ranks, {.deadline_s = deadline_s}, [&](World& world) {
+            const auto gpus = nccl_world(world, Device::cudasim, world.rank(), options_);
+            body(*gpus);
+        });
+    }
+
+private:
+    NcclOptions options_;
+    sim::Config before_;
+    GpuMemory memory_;
+};
+
+template <class Of>
+std::string name_of(const testing::TestParamInfo<std::tuple<Of, Way>>& info) {
+    return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
+}
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+class Nccl : public testing::TestWithParam<std::tuple<Case, Way>> {};
+TEST_P(Nccl, SeveralGpus) {
+    const OnGpus gpus(std::get<1>(GetParam()));
+    for (const int ranks : std::get<1>(GetParam()).ranks) gpus.run(ranks, 30, std::get<0>(GetParam()).body);
+}
+INSTANTIATE_TEST_SUITE_P(Suite, Nccl,
+                         testing::Combine(testing::ValuesIn(comm_suite::cases()), testing::Values(ways[0], ways[2])),
+                         name_of<Case>);
+// A second thread of a rank opens its stream before it uses any group, and so on the first GPU; what is deferred there
+// waits for a thread of that GPU.
+std::vector<Case> cases_of_one_thread() {
+    std::vector<Case> all = comm_suite::cases();
+    std::erase_if(all, [](const Case& one) { return std::string(one.name).starts_with("two_threads"); });
+    return all;
+}
+INSTANTIATE_TEST_SUITE_P(DeferredSuite, Nccl,
+                         testing::Combine(testing::ValuesIn(cases_of_one_thread()), testing::Values(ways[1])),
+                         name_of<Case>);
+
+class NcclFails : public testing::TestWithParam<std::tuple<FailureCase, Way>> {};
+TEST_P(NcclFails, EveryRankSaysWhyAndNobodyHangs) {
+    const OnGpus gpus(std::get<1>(GetParam()));
+    const FailureCase& failure = std::get<0>(GetParam());
+    std::vector<std::string> said(comm_suite::failure_ranks);
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+        gpus.run(comm_suite::failure_ranks, failure.deadline_s, [&](World& world) {
+            try {
+                failure.body(world);
+            } catch (const Error& e) {
+                said[static_cast<std::size_t>(world.rank())] = e.what();
+                throw;
+            }
+        });
+        ADD_FAILURE() << "it went well";
+    } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find(failure.cause), std::string::npos) << e.what();
+        EXPECT_EQ(e.code(), failure.code) << e.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));  // many times what it takes
+    for (int rank = 0; rank < comm_suite::failure_ranks; ++rank)
+        for (const std::string& text : failure.says(rank, comm_suite::failure_ranks))
+            EXPECT_NE(said[static_cast<std::size_t>(rank)].find(text), std::string::npos)
+                << "rank " << rank << " does not say \"" << text << "\", but: " << said[static_cast<std::size_t>(rank)];
+}
+INSTANTIATE_TEST_SUITE_P(Suite, NcclFails,
+                         testing::Combine(testing::ValuesIn(comm_suite::failure_cases()), testing::ValuesIn(ways)),
+                         name_of<FailureCase>);
+
+// Work that is queued before a collective or a message comes before it, and what is queued behind comes behind.
+TEST(NcclOrder, CollectivesAndMessagesTakeTheirTurnOnTheStream) {
+    const OnGpus gpus(ways[1]);
+    gpus.run(3, 30, [](World& world) {
+        const auto g = world.everyone();
+        const comm_suite::Worker worker(1);
+        Stream& stream = worker;
+        const auto queue = static_cast<sim::cuda::cudaStream_t>(stream.native());
+        comm_suite::Numbers<std::int64_t> x(600), from_last(600);
+        const View<std::int64_t> all(x.data(), {600}), arriving(from_last.data(), {600});
+        for (int round = 0; round < 4; ++round) {
+            sim::cuda::cudaMemsetAsync(x.data(), world.rank() + round, 600 * 8, queue);
+            g->all_reduce(stream, all);
+            Ticket ticket = g->send(stream, all, (g->rank() + 1) % 3, 0);
+            g->receive(stream, arriving, (g->rank() + 2) % 3, 0);
+            g->wait(stream, ticket);
+            sim::cuda::cudaMemsetAsync(x.data(), 0, 600 * 8, queue);  // only once the message is away
+            worker.synchronize();
+            const std::int64_t byte = 3 + 3 * round;  // 0 + 1 + 2 and the round thrice, in each of eight bytes
+            for (const std::int64_t v : from_last) comm_suite::require(v == byte * 0x0101010101010101, "sum is ", v);
+        }
+    });
+}
+
+TEST(NcclWorld, RefusesMemoryOfBothKindsInOneCollective) {
+    const OnGpus gpus(ways[0]);
+    try {
+        gpus.run(2, 30, [](World& world) {
+            const auto g = world.everyone("tp");
+            const comm_suite::Worker stream(1);
+            comm_suite::Numbers<float> there(4);
+            float here[4] = {};
+            g->all_reduce(stream, View<float>(world.rank() ? here : there.data(), {4}));
+        });
+        ADD_FAILURE() << "it went well";
+    } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find("all_reduce of 4 float32 (#1): some ranks bring memory of a GPU"),
+                  std::string::npos)
+            << e.what();
+    }
+}
+
+TEST(NcclWorld, SaysWhatItIsAndWhyItIsNot) {
+    EXPECT_FALSE(why_no_nccl(Device::cudasim));
+    EXPECT_EQ(why_no_nccl(Device::cpu), "NCCL moves the memory of GPUs");
+    run_threads(2, {}, [](World& world) {
+        const auto gpus = nccl_world(world, Device::cudasim, world.rank());
+        EXPECT_STREQ(gpus->transport(), "nccl");
+        EXPECT_EQ(gpus->rank(), world.rank());
+        EXPECT_EQ(gpus->size(), 2);
+        EXPECT_FALSE(gpus->aborted());
+    });
+}
+
+}  // namespace
+}  // namespace keel
