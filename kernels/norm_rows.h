@@ -27,17 +27,22 @@ template <class T> inline void scale_row(T* y, const T* x, const T* gain, std::i
     simd::sweep(n, [&](auto at) { at.store(y, simd::rounded<T>(at.load(x) * rstd) * at.load(gain)); });
 }
 
-// dx = rstd * (gain*dy - x*rstd * mean(gain*dy*x*rstd)) (+ dresidual), and dgain += dy * x * rstd. dx may be dy or
-// dresidual: every element is read before it is written.
-template <class T, bool residual>
-inline void backward_row(T* dx, float* dgain, const T* dy, const T* x, const T* gain, const T* dresidual,
-                         std::int64_t n, float rstd) {
+// The sum of gain * dy * x.
+template <class T>
+inline float dot_row(const T* dy, const T* x, const T* gain, std::int64_t n) {
     simd::Float dot[4] = {};
     simd::sweep<4>(n, [&](auto at, auto lane) {
         const simd::Float dn = at.load(dy) * at.load(gain);
         dot[lane] += dn * at.load(x);
     });
-    const float mean = simd::sum((dot[0] + dot[1]) + (dot[2] + dot[3])) * rstd / static_cast<float>(n);
+    return simd::sum((dot[0] + dot[1]) + (dot[2] + dot[3]));
+}
+
+// dx = rstd * (gain*dy - x*rstd * mean) (+ dresidual), and dgain += dy * x * rstd; mean is that of gain*dy*x*rstd. dx
+// may be dy or dresidual: every element is read before it is written.
+template <class T, bool residual>
+inline void gradient_row(T* dx, float* dgain, const T* dy, const T* x, const T* gain, const T* dresidual,
+                         std::int64_t n, float rstd, float mean) {
     simd::sweep(n, [&](auto at) {
         const simd::Float d = at.load(dy), normed = at.load(x) * rstd;
         at.store(dgain, at.load(dgain) + d * normed);
@@ -45,6 +50,13 @@ inline void backward_row(T* dx, float* dgain, const T* dy, const T* x, const T* 
         if constexpr (residual) v += at.load(dresidual);
         at.store(dx, v);
     });
+}
+
+template <class T, bool residual>
+inline void backward_row(T* dx, float* dgain, const T* dy, const T* x, const T* gain, const T* dresidual,
+                         std::int64_t n, float rstd) {
+    const float mean = dot_row(dy, x, gain, n) * rstd / static_cast<float>(n);
+    gradient_row<T, residual>(dx, dgain, dy, x, gain, dresidual, n, rstd, mean);
 }
 
 // dgain[i] += sum over slices of partial[slice, i], in the order of the slices.

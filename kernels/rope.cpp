@@ -20,12 +20,15 @@ void check(const RopeConfig& c, std::int64_t rotary_dim) {
     if (c.scaling == RopeScaling::linear) return;
     if (!(c.original_max_position > 0.0))
         fail("rope: original_max_position is ", c.original_max_position,
-             ", but llama3 and yarn scaling need the context length before scaling");
+             ", but llama3, yarn and longrope scaling need the context length before scaling");
     if (c.scaling == RopeScaling::llama3 && !(c.high_freq_factor > c.low_freq_factor && c.low_freq_factor > 0.0))
         fail("rope: low_freq_factor ", c.low_freq_factor, " and high_freq_factor ", c.high_freq_factor,
              " must be positive and rising");
     if (c.scaling == RopeScaling::yarn && !(c.beta_fast > c.beta_slow && c.beta_slow > 0.0))
         fail("rope: beta_fast ", c.beta_fast, " and beta_slow ", c.beta_slow, " must be positive and falling");
+    if (c.scaling == RopeScaling::longrope && static_cast<std::int64_t>(c.divisors.size()) != rotary_dim / 2)
+        fail("rope: longrope has ", c.divisors.size(), " divisors, but rotary_dim ", rotary_dim, " makes ",
+             rotary_dim / 2, " pairs");
 }
 
 template <class T> void check(const Rope<T>& a) {
@@ -101,14 +104,18 @@ double rope_frequency(const RopeConfig& config, std::int64_t rotary_dim, std::in
         case RopeScaling::linear: return theta / config.factor;
         case RopeScaling::llama3: return llama3_frequency(config, theta);
         case RopeScaling::yarn: return yarn_frequency(config, rotary_dim, i, theta);
+        case RopeScaling::longrope:
+            return theta / config.divisors[static_cast<std::size_t>(i)];
     }
-    fail("rope: scaling ", static_cast<int>(config.scaling), " is not one of none, linear, llama3, yarn");
+    fail("rope: scaling ", static_cast<int>(config.scaling), " is not one of none, linear, llama3, yarn, longrope");
 }
 
 double rope_attention_factor(const RopeConfig& config) {
-    if (config.scaling != RopeScaling::yarn) return 1.0;
+    if (config.scaling != RopeScaling::yarn && config.scaling != RopeScaling::longrope) return 1.0;
     if (config.attention_factor > 0.0) return config.attention_factor;
-    return config.factor > 1.0 ? 0.1 * std::log(config.factor) + 1.0 : 1.0;
+    if (config.factor <= 1.0) return 1.0;
+    if (config.scaling == RopeScaling::yarn) return 0.1 * std::log(config.factor) + 1.0;
+    return std::sqrt(1.0 + std::log(config.factor) / std::log(config.original_max_position));
 }
 
 void rope_table(const RopeConfig& config, View<float> table) {

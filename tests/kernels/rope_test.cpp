@@ -151,6 +151,20 @@ template <class T> void matches() {
 TEST(Rope, RotatesForwardAndBackInFloat) { matches<float>(); }
 TEST(Rope, RotatesForwardAndBackInBf16) { matches<bf16>(); }
 
+// Each frequency has a divisor of its own; cos and sin of Phi-3's 128k files grow by sqrt(1 + ln 32 / ln 4096).
+TEST(Rope, LongropeDividesEachFrequency) {
+    RopeConfig c{
+        .scaling = RopeScaling::longrope, .factor = 32, .original_max_position = 4096, .divisors = {1, 1.25, 4, 60}};
+    for (std::int64_t i = 0; i < 4; ++i)
+        EXPECT_NEAR(rope_frequency(c, 8, i),
+                    std::pow(10.0, static_cast<double>(-i)) / c.divisors[static_cast<std::size_t>(i)], 1e-16);
+    EXPECT_NEAR(rope_attention_factor(c), 1.1902380714238083, 1e-15);
+    c.factor = 1;
+    EXPECT_EQ(rope_attention_factor(c), 1);
+    c.attention_factor = 1.5;
+    EXPECT_EQ(rope_attention_factor(c), 1.5);
+}
+
 TEST(Rope, RefusesPositionsOutsideOfTheTable) {
     const Table table({}, 4, 8);
     Tensor<float> x(Values(16, 1.0), 2, 8);
@@ -186,11 +200,14 @@ TEST(Rope, RefusesScalingsThatMakeNoSense) {
     EXPECT_EQ(error({.base = 1}), "rope: base is 1, but must be above 1 (10000 is usual)");
     EXPECT_EQ(error({.scaling = RopeScaling::linear, .factor = 0}), "rope: scaling factor is 0, but must be positive");
     EXPECT_EQ(error({.scaling = RopeScaling::yarn, .factor = 2}),
-              "rope: original_max_position is 0, but llama3 and yarn scaling need the context length before scaling");
+              "rope: original_max_position is 0, but llama3, yarn and longrope scaling need the context length before "
+              "scaling");
     EXPECT_EQ(error({.scaling = RopeScaling::llama3, .factor = 2, .original_max_position = 8, .low_freq_factor = 4}),
               "rope: low_freq_factor 4 and high_freq_factor 4 must be positive and rising");
     EXPECT_EQ(error({.scaling = RopeScaling::yarn, .factor = 2, .original_max_position = 8, .beta_fast = 1}),
               "rope: beta_fast 1 and beta_slow 1 must be positive and falling");
+    EXPECT_EQ(error({.scaling = RopeScaling::longrope, .factor = 2, .original_max_position = 8, .divisors = {1, 1, 1}}),
+              "rope: longrope has 3 divisors, but rotary_dim 8 makes 4 pairs");
 }
 
 }  // namespace

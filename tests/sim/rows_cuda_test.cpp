@@ -1,9 +1,10 @@
-// The CUDA bodies of rope and head_norm, which work on heads in rows that may be strided, against the double reference,
-// swept over schedules.
+// The CUDA bodies of rope, head_norm and split_norm, which work on rows that may be strided, against the double
+// reference, swept over schedules.
 #include <gtest/gtest.h>
 
 #include "kernels/head_norm.h"
 #include "kernels/rope.h"
+#include "kernels/split_norm.h"
 #include "tests/kernels/reference.h"
 #include "tests/sim/gpu_tensor.h"
 
@@ -148,6 +149,89 @@ void head_norm_matches(bool in_place) {
 TEST(HeadNormCuda, MatchesTheReferenceInFloat) { head_norm_matches<float>(false); }
 TEST(HeadNormCuda, MatchesTheReferenceInBf16) { head_norm_matches<bf16>(false); }
 TEST(HeadNormCuda, BackwardMayWriteOverDy) { head_norm_matches<bf16>(true); }
+
+// ---- split_norm
+// -------------------------------------------------------------------------------------------------------------
+
+// One rank's half of a row: what the other half adds to the sums comes from the reference.
+template <class T>
+void split_norm_matches(bool in_place) {
+    for (const Heads& h : shapes) {
+        SCOPED_TRACE(h.text());
+        const std::int64_t columns = h.columns(), width = 2 * columns;
+        const Values x = random_values<T>("x", h.tokens * width), dy = random_values<T>("dy", h.tokens * width),
+                     gain = random_values<T>("gain", width, 0.3, 1);
+        const auto want = ref::rmsnorm<double, double>(x, gain, eps);
+        const auto naive = ref::rmsnorm<float, T>(ref::cast<float>(x), ref::cast<float>(gain), eps);
+        const auto grads = ref::rmsnorm_backward<double, double>(dy, x, gain, want.rstd, {}, 1.0);
+        const auto naive_grads = ref::rmsnorm_backward<float, T>(ref::cast<float>(dy), ref::cast<float>(x),
+                                                                 ref::cast<float>(gain), naive.rstd, {}, 1.0f);
+        const auto mine = [&](const Values& whole) {  // the first half of every row
+            Values out;
+            for (std::int64_t t = 0; t < static_cast<std::int64_t>(whole.size()) / width; ++t)
+                out.insert(out.end(), whole.begin() + t * width, whole.begin() + t * width + columns);
+            return out;
+        };
+        Values squares, dots, all_squares, all_dots;  // of the half, of the whole
+        for (std::int64_t t = 0; t < h.tokens; ++t) {
+            double square[2] = {}, dot[2] = {};
+            for (std::int64_t i = 0; i < width; ++i) {
+                const auto at = static_cast<std::size_t>(t * width + i);
+                square[i / columns] += x[at] * x[at];
+                dot[i / columns] +=
+                    gain[static_cast<std::size_t>(i)] * dy[at] * x[at] * want.rstd[static_cast<std::size_t>(t)];
+            }
+            squares.push_back(square[0]), all_squares.push_back(square[0] + square[1]);
+            dots.push_back(dot[0]), all_dots.push_back(dot[0] + dot[1]);
+        }
+        const auto wide = [&](const Values& v) { return widened(v, columns, h.begin, h.margin); };
+        for (const auto& got : on_gpus([&](Gpu& gpu, Stream& stream) -> std::vector<Values> {
+                 GpuTensor<T> in(gpu, stream, {h.tokens, h.stride()}, wide(mine(x))),
+                     d(gpu, stream, {h.tokens, h.stride()}, wide(mine(dy))), g(gpu, stream, {columns}, mine(gain)),
+                     apart(gpu, stream, {h.tokens, h.stride()}, wide(mine(dy))),
+                     y(gpu, stream, {h.tokens, h.stride()}, wide(mine(dy)));
+                 GpuTensor<float> sums(gpu, stream, {h.tokens}), found(gpu, stream, {h.tokens}),
+                     rstd(gpu, stream, {h.tokens}, all_squares), met(gpu, stream, {h.tokens}, all_dots),
+                     dgain(gpu, stream, {columns}, Values(static_cast<std::size_t>(columns), 1.0));
+                 GpuTensor<std::byte> scratch(gpu, stream, {split_norm_scratch_bytes(h.tokens, columns)});
+                 split_norm_squares<T>(stream, {.sums = sums.view(), .x = inside(in, h)});
+                 split_norm_forward<T>(stream, {.y = inside(y, h),
+                                                .rstd = rstd.view(),
+                                                .x = inside(in, h),
+                                                .gain = g.read(),
+                                                .width = width,
+                                                .eps = eps});
+                 split_norm_dots<T>(stream, {.sums = found.view(),
+                                             .dy = inside(d, h),
+                                             .x = inside(in, h),
+                                             .gain = g.read(),
+                                             .rstd = rstd.read()});
+                 split_norm_backward<T>(stream, {.dx = inside(in_place ? d : apart, h),
+                                                 .dgain = dgain.view(),
+                                                 .scratch = scratch.view(),
+                                                 .dy = inside(d, h),
+                                                 .x = inside(in, h),
+                                                 .gain = g.read(),
+                                                 .rstd = rstd.read(),
+                                                 .sums = met.read(),
+                                                 .width = width});
+                 return {sums.values(), y.values(), rstd.values(), found.values(), (in_place ? d : apart).values(),
+                         dgain.values()};
+             })) {
+            const auto narrow = [&](const Values& v) { return narrowed(v, columns, h.begin, h.margin); };
+            const auto rounded = [](const Values& v) { return widen(ref::cast<float>(v)); };
+            expect_close<float>("squares", got[0], squares, rounded(squares), steps);
+            expect_close<T>("y", narrow(got[1]), mine(want.y), mine(widen(naive.y)), steps);
+            expect_close<float>("rstd", got[2], want.rstd, widen(naive.rstd), steps);
+            expect_close<float>("dots", got[3], dots, rounded(dots), steps);
+            expect_close<T>("dx", narrow(got[4]), mine(grads.dx), mine(widen(naive_grads.dx)), steps);
+            expect_close<float>("dgain", got[5], mine(grads.dgain), mine(widen(naive_grads.dgain)), steps);
+        }
+    }
+}
+TEST(SplitNormCuda, MatchesTheReferenceInFloat) { split_norm_matches<float>(false); }
+TEST(SplitNormCuda, MatchesTheReferenceInBf16) { split_norm_matches<bf16>(false); }
+TEST(SplitNormCuda, BackwardMayWriteOverDy) { split_norm_matches<bf16>(true); }
 
 }  // namespace
 }  // namespace keel
