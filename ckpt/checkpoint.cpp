@@ -7,6 +7,7 @@
 #include "ckpt/checkpoint_tensors.h"
 #include "ckpt/draft.h"
 #include "ckpt/manifest.h"
+#include "ckpt/safetensors.h"
 #include "ckpt/strict_json.h"
 #include "ckpt/together.h"
 #include "comm/agree.h"
@@ -95,6 +96,17 @@ fs::path save_checkpoint(const fs::path& root, std::int64_t step, const std::str
                          const Retention& retention) {
     SoloGroup solo;
     return save_checkpoint(solo, root, step, state, whole(tensors), extra, retention);
+}
+
+fs::path save_streamed_checkpoint(const fs::path& root, std::int64_t step, const std::string& state,
+                                  std::vector<TensorSource> weights, const std::vector<ExtraFile>& extra) {
+    check_extra_names(extra);
+    Draft draft(root, step);
+    draft.add(write_hashed(draft.path(), tensor_file_name(TensorKind::weights, 0, 1),
+                           [&](const ByteSink& out) { write_safetensors(std::move(weights), {}, out); }));
+    for (const ExtraFile& f : extra) draft.write_text(f.name, f.bytes);
+    draft.write_text(state_name, state);
+    return draft.publish();
 }
 
 }  // namespace keel

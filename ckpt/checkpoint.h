@@ -99,4 +99,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
                                       const Retention& retention = {});
 void load_checkpoint(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
 
+// Of weights that are not in memory: each is produced while it is written.
+struct TensorSource;
+std::filesystem::path save_streamed_checkpoint(const std::filesystem::path& root, std::int64_t step,
+                                               const std::string& state, std::vector<TensorSource> weights,
+                                               const std::vector<ExtraFile>& extra);
+
 }  // namespace keel

@@ -100,6 +100,7 @@ void refuse_other_mathematics(const ConfigReader& config, const FamilyTraits& fa
         const auto at = config.tree().find(std::string(rule.key));
         if (at == config.tree().end() || at->is_null()) continue;
         if (rule.key == "attention_bias" && family.family == Family::qwen2) continue;  // its biases are fixed
+        if (rule.key == "partial_rotary_factor" && family.fused) continue;             // read_rope does
         const bool off = (at->is_boolean() && !at->get<bool>() && rule.neutral == 0) ||
                          (at->is_number() && at->get<double>() == rule.neutral) ||
                          (rule.neutral == 0 && (at->is_array() || at->is_object()) && at->empty());
@@ -135,10 +136,11 @@ std::string read_dtype(ConfigReader& config) {
 struct Scaling {
     std::string type = "none";
     double factor = 1, original_max_position = 0, low = 1, high = 4, beta_fast = 32, beta_slow = 1, attention = 0;
+    std::vector<double> short_factors{}, long_factors{};
     bool operator==(const Scaling&) const = default;
 };
 
-Scaling read_scaling(const ConfigReader& config, const std::string& key, const Json& object,
+Scaling read_scaling(ConfigReader& config, const FamilyTraits& family, const std::string& key, const Json& object,
                      std::int64_t max_position) {
     if (!object.is_object()) config.refuse(key, "it must be an object or null");
     const auto text = [&](const char* field) -> std::optional<std::string> {
@@ -149,7 +151,8 @@ Scaling read_scaling(const ConfigReader& config, const std::string& key, const J
     };
     const auto rope_type = text("rope_type"), type = text("type");
     if (rope_type && type && *rope_type != *type) config.refuse(key, "\"type\" and \"rope_type\" disagree");
-    const std::string kind = rope_type.value_or(type.value_or(""));
+    std::string kind = rope_type.value_or(type.value_or(""));
+    if (kind == "su" && family.fused) kind = "longrope";  // as the first files spelled it
     if (kind.empty()) config.refuse(key, "it must name its \"rope_type\"");
 
     std::set<std::string> allowed{"rope_type", "type", "rope_theta", "partial_rotary_factor", "finetuned"};
@@ -181,22 +184,54 @@ Scaling read_scaling(const ConfigReader& config, const std::string& key, const J
              .beta_slow = number("beta_slow", 1),
              .attention = number("attention_factor", 0)};
         if (s.beta_fast <= s.beta_slow) config.refuse(key, "\"beta_fast\" must exceed \"beta_slow\"");
+    } else if (kind == "longrope" && family.fused) {
+        const auto factors = [&](const char* field) {
+            allowed.insert(field);
+            const auto at = object.find(field);
+            std::vector<double> out;
+            if (at != object.end() && at->is_array())
+                for (const Json& x : *at) out.push_back(x.is_number() ? x.get<double>() : 0);
+            if (out.empty() || !std::ranges::all_of(out, [](double x) { return x > 0 && std::isfinite(x); }))
+                config.refuse(key, "\"", field, "\" must be a list of positive numbers for longrope");
+            return out;
+        };
+        // Files of this family keep the original length beside the object, and factor is the ratio of the two lengths.
+        double original = number("original_max_position_embeddings", 0);
+        if (const Json* beside = config.find("original_max_position_embeddings");
+            beside && original == 0 && beside->is_number())
+            original = beside->get<double>();
+        if (!(original > 1))
+            config.refuse(key, "longrope needs \"original_max_position_embeddings\", here or beside it");
+        const double ratio = static_cast<double>(max_position) / original;
+        s = {.type = kind,
+             .factor = number("factor", ratio),
+             .original_max_position = original,
+             .attention = number("attention_factor", 0),
+             .short_factors = factors("short_factor"),
+             .long_factors = factors("long_factor")};
+        if (s.factor != ratio && s.attention == 0)
+            config.refuse(key,
+                          "its \"factor\" is not max_position_embeddings / original_max_position_embeddings = ", ratio,
+                          ", and readers disagree which of them scales cos and sin; give \"attention_factor\"");
     } else if (kind != "default") {
-        config.refuse(key, "keel trains with rope_type default, linear, llama3 and yarn, not ", kind);
+        config.refuse(key, "keel trains with rope_type default, linear, llama3 and yarn, and longrope of Phi-3, not ",
+                      kind);
     }
-    if (const auto at = object.find("partial_rotary_factor"); at != object.end() && *at != 1)
-        config.refuse(key, "\"partial_rotary_factor\" must be 1: keel rotates whole heads");
+    if (const auto at = object.find("partial_rotary_factor"); at != object.end() && *at != 1 && !family.fused)
+        config.refuse(key, "\"partial_rotary_factor\" must be 1: keel rotates part of a head in Phi-3 only");
     for (const auto& [field, value] : object.items())
         if (!allowed.contains(field))
             config.refuse(key, "\"", field, "\" is unknown for ", kind, " and may change the angles");
     return s;
 }
 
-void read_rope(ConfigReader& config, ModelShape& shape) {
+void read_rope(ConfigReader& config, const FamilyTraits& family, ModelShape& shape) {
     const Json* older = config.find("rope_theta");
     const Json* parameters = config.find("rope_parameters");
     if (parameters && parameters->is_null()) parameters = nullptr;
     shape.rope_base = config.real("rope_theta", 10000);
+    const Json* older_fraction = family.fused ? config.find("partial_rotary_factor") : nullptr;
+    if (older_fraction && !older_fraction->is_null()) shape.rope_fraction = config.real("partial_rotary_factor", 1);
     if (parameters) {
         if (!parameters->is_object()) config.refuse("rope_parameters", "it must be an object");
         const auto newer = parameters->find("rope_theta");
@@ -209,15 +244,23 @@ void read_rope(ConfigReader& config, ModelShape& shape) {
                               "; correct one of them");
             shape.rope_base = newer->get<double>();
         }
+        if (const auto fraction = parameters->find("partial_rotary_factor");
+            fraction != parameters->end() && family.fused) {
+            if (!fraction->is_number()) config.refuse("rope_parameters", "\"partial_rotary_factor\" must be a number");
+            if (older_fraction && fraction->get<double>() != shape.rope_fraction)
+                config.refuse("partial_rotary_factor", "but rope_parameters.partial_rotary_factor is ",
+                              fraction->dump(), "; correct one of them");
+            shape.rope_fraction = fraction->get<double>();
+        }
     }
     if (!std::isfinite(shape.rope_base) || shape.rope_base <= 1)
         fail(config.file(), ": rope_theta must exceed 1, found ", shape.rope_base);
 
     std::optional<Scaling> scaling;
     if (const Json* object = config.find("rope_scaling"); object && !object->is_null())
-        scaling = read_scaling(config, "rope_scaling", *object, shape.max_position);
+        scaling = read_scaling(config, family, "rope_scaling", *object, shape.max_position);
     if (parameters) {
-        const Scaling newer = read_scaling(config, "rope_parameters", *parameters, shape.max_position);
+        const Scaling newer = read_scaling(config, family, "rope_parameters", *parameters, shape.max_position);
         if (scaling && *scaling != newer)
             config.refuse("rope_scaling", "but rope_parameters says otherwise; correct one of them");
         scaling = newer;
@@ -231,6 +274,8 @@ void read_rope(ConfigReader& config, ModelShape& shape) {
     shape.rope_beta_fast = s.beta_fast;
     shape.rope_beta_slow = s.beta_slow;
     shape.rope_attention_factor = s.attention;
+    shape.rope_short_factors = s.short_factors;
+    shape.rope_long_factors = s.long_factors;
 }
 
 // All layers share one window here; a file that mixes windowed and full layers is refused.
@@ -315,13 +360,14 @@ ModelShape parse_model_config(std::string_view text, const std::string& file) {
                           shape.heads);
         shape.head_dim = shape.hidden / shape.heads;
     }
-    shape.norm_eps = config.real("rms_norm_eps", 1e-6);
+    shape.norm_eps = config.real("rms_norm_eps", family.norm_eps);
     shape.tied = config.flag("tie_word_embeddings", false);
     shape.qkv_bias = family.qkv_bias;
     shape.qk_norm = family.qk_norm;
+    shape.qk_norm_whole = shape.post_norm = family.post_norm;
     shape.init_std = config.real("initializer_range", 0.02);
     shape.max_position = config.whole("max_position_embeddings", family.max_position);
-    read_rope(config, shape);
+    read_rope(config, family, shape);
     read_window(config, family, shape);
     read_ids(config, shape);
     shape.other_keys = config.rest();

@@ -14,7 +14,7 @@
 
 namespace keel {
 
-enum class Family : std::uint8_t { llama, mistral, qwen2, qwen3 };
+enum class Family : std::uint8_t { llama, mistral, qwen2, qwen3, olmo2, phi3 };
 std::string_view name(Family family);  // the spelling of model_type
 
 // Names as in the [model] section of a run's configuration, where a field exists there.
@@ -24,10 +24,12 @@ struct ModelShape {
     std::int64_t vocab = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
     double norm_eps = 1e-6;
     double rope_base = 10000;
-    std::string rope_scaling = "none";  // none, linear, llama3 or yarn
+    std::string rope_scaling = "none";  // none, linear, llama3, yarn or longrope
     double rope_factor = 1, rope_original_max_position = 0, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
-    double rope_beta_fast = 32, rope_beta_slow = 1, rope_attention_factor = 0;  // 0: 0.1 ln(factor) + 1
-    bool tied = false, qkv_bias = false, qk_norm = false;
+    double rope_beta_fast = 32, rope_beta_slow = 1, rope_attention_factor = 0;  // 0: what the scaling makes of factor
+    double rope_fraction = 1;                                                   // of each head, from its beginning on
+    std::vector<double> rope_short_factors, rope_long_factors;                  // longrope
+    bool tied = false, qkv_bias = false, qk_norm = false, qk_norm_whole = false, post_norm = false;
     std::int64_t window = 0;  // keys a query sees, itself included; 0 is full attention; all layers alike
     double init_std = 0.02;
 
@@ -45,8 +47,9 @@ std::string model_config_text(const ModelShape& shape);
 // message.
 void check_model_shape(const ModelShape& shape, const std::string& what);
 
-// The family whose files can express these features: qk_norm is qwen3, qkv_bias is qwen2, a window is mistral, else
-// llama. Sets shape.family, or refuses a mixture no family has.
+// The family whose files can express these features: post_norm is olmo2, a partial rotation or longrope is phi3,
+// qk_norm is qwen3, qkv_bias is qwen2, a window is mistral, else llama. Sets shape.family, or refuses a mixture no
+// family has.
 void choose_family(ModelShape& shape);
 
 }  // namespace keel

@@ -1,4 +1,5 @@
 // The writing half of ckpt/model_config.h, and the checks both halves share.
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -12,6 +13,14 @@ namespace {
 
 Json scaling_json(const ModelShape& s) {
     if (s.rope_scaling == "none") return nullptr;
+    if (s.rope_scaling == "longrope") {  // nothing else: readers of Phi-3 count the fields
+        Json object = {
+            {"type", "longrope"}, {"short_factor", s.rope_short_factors}, {"long_factor", s.rope_long_factors}};
+        if (s.rope_attention_factor != 0) object["attention_factor"] = s.rope_attention_factor;
+        if (s.rope_factor != static_cast<double>(s.max_position) / s.rope_original_max_position)
+            object["factor"] = s.rope_factor;
+        return object;
+    }
     // Both spellings of the type: readers before the newer one know only "type".
     Json object = {{"rope_type", s.rope_scaling}, {"type", s.rope_scaling}, {"factor", s.rope_factor}};
     const auto original = static_cast<std::int64_t>(s.rope_original_max_position);
@@ -49,6 +58,9 @@ std::string model_config_text(const ModelShape& s) {
     config["rms_norm_eps"] = s.norm_eps;
     config["rope_theta"] = s.rope_base;
     config["rope_scaling"] = scaling_json(s);
+    if (s.rope_scaling == "longrope")
+        config["original_max_position_embeddings"] = static_cast<std::int64_t>(s.rope_original_max_position);
+    if (family.fused) config["partial_rotary_factor"] = s.rope_fraction;
     config["tie_word_embeddings"] = s.tied;
     config["initializer_range"] = s.init_std;
     config["max_position_embeddings"] = s.max_position;
@@ -57,7 +69,7 @@ std::string model_config_text(const ModelShape& s) {
         config["use_sliding_window"] = s.window > 0;
         config["max_window_layers"] = s.window > 0 ? 0 : s.layers;  // the first windowed layer
     }
-    if (s.family == Family::llama || s.family == Family::qwen3) config["attention_bias"] = false;
+    if (s.family != Family::mistral && s.family != Family::qwen2) config["attention_bias"] = false;
     if (s.family == Family::llama) config["mlp_bias"] = false;
     config["bos_token_id"] = s.bos_id ? Json(*s.bos_id) : Json(nullptr);
     config["eos_token_id"] = s.eos_ids.empty()       ? Json(nullptr)
@@ -93,9 +105,20 @@ void check_model_shape(const ModelShape& s, const std::string& what) {
     if (s.max_position < 0) fail(what, ": max_position_embeddings is ", s.max_position, "; it cannot be negative");
     if (s.window < 0) fail(what, ": sliding_window is ", s.window, "; it cannot be negative");
 
-    if (s.rope_scaling != "none" && s.rope_scaling != "linear" && s.rope_scaling != "llama3" &&
-        s.rope_scaling != "yarn")
-        fail(what, ": rope_scaling is \"", s.rope_scaling, "\"; it must be none, linear, llama3 or yarn");
+    constexpr std::array scalings{"none", "linear", "llama3", "yarn", "longrope"};
+    if (std::ranges::count(scalings, s.rope_scaling) == 0)
+        fail(what, ": rope_scaling is \"", s.rope_scaling, "\"; it must be none, linear, llama3, yarn or longrope");
+    if (!(s.rope_fraction > 0 && s.rope_fraction <= 1))
+        fail(what, ": partial_rotary_factor is ", s.rope_fraction, "; it must be more than 0 and at most 1");
+    const auto rotated = static_cast<std::int64_t>(static_cast<double>(s.head_dim) * s.rope_fraction);
+    if (rotated < 2 || rotated % 2 != 0)
+        fail(what, ": partial_rotary_factor is ", s.rope_fraction, ", so ", rotated, " of the ", s.head_dim,
+             " elements of a head are rotated; it must be an even number, at least 2");
+    if (s.rope_scaling == "longrope")
+        for (const auto* factors : {&s.rope_short_factors, &s.rope_long_factors})
+            if (static_cast<std::int64_t>(factors->size()) != rotated / 2)
+                fail(what, ": longrope has a list of ", factors->size(), " factors; ", rotated,
+                     " rotated elements of a head need ", rotated / 2);
     if (s.rope_original_max_position < 0 || s.rope_original_max_position > 1e12)
         fail(what, ": original_max_position_embeddings is ", s.rope_original_max_position, "; it must be in 0…1e12");
 
@@ -111,14 +134,34 @@ void check_model_shape(const ModelShape& s, const std::string& what) {
         fail(what, ": a ", family.model_type, " model ", family.qkv_bias ? "has" : "has no", " biases on q, k, v, ",
              family.qk_norm ? "has" : "has no", " norm of q and k, and ", family.has_window ? "may have a" : "has no",
              " window; this model has qkv_bias ", s.qkv_bias, ", qk_norm ", s.qk_norm, ", window ", s.window);
+    if (s.post_norm != family.post_norm || s.qk_norm_whole != family.post_norm)
+        fail(what, ": a ", family.model_type, " model has ", family.post_norm ? "" : "no ",
+             "norms behind attention and feed-forward, and of all of q and k; this model has post_norm ", s.post_norm,
+             ", qk_norm_whole ", s.qk_norm_whole);
+    if (!family.fused && (s.rope_fraction != 1 || s.rope_scaling == "longrope"))
+        fail(what, ": a ", family.model_type,
+             " model rotates whole heads, without longrope; this model has rope_fraction ", s.rope_fraction,
+             ", rope_scaling ", s.rope_scaling);
 }
 
 void choose_family(ModelShape& s) {
-    if (s.qkv_bias && s.qk_norm)
-        fail(
-            "no supported family has both biases on q, k, v (Qwen2) and a norm of q and k (Qwen3); "
-            "such a model can be kept as a checkpoint, but not written as a model folder");
-    s.family = s.qk_norm ? Family::qwen3 : s.qkv_bias ? Family::qwen2 : s.window > 0 ? Family::mistral : Family::llama;
+    const auto refuse = [](const char* mixture) {
+        fail("no supported family has ", mixture,
+             "; such a model can be kept as a checkpoint, but not written as a model folder");
+    };
+    if (s.qkv_bias && s.qk_norm) refuse("both biases on q, k, v (Qwen2) and a norm of q and k (Qwen3, OLMo-2)");
+    const bool phi = s.rope_fraction != 1 || s.rope_scaling == "longrope", olmo = s.post_norm || s.qk_norm_whole;
+    if (olmo && !(s.post_norm && s.qk_norm_whole))
+        refuse("one of post_norm and qk_norm_whole (OLMo-2) without the other");
+    if (olmo && s.window > 0) refuse("norms behind its branches (OLMo-2) and a window");
+    if (phi && (olmo || s.qkv_bias || s.qk_norm))
+        refuse("a partial rotation or longrope (Phi-3) and biases or norms of q and k");
+    s.family = olmo           ? Family::olmo2
+               : phi          ? Family::phi3
+               : s.qk_norm    ? Family::qwen3
+               : s.qkv_bias   ? Family::qwen2
+               : s.window > 0 ? Family::mistral
+                              : Family::llama;
 }
 
 }  // namespace keel

@@ -15,11 +15,14 @@ namespace keel {
 struct FamilyTraits {
     Family family;
     std::string_view model_type, class_name;
-    std::optional<std::int64_t> kv_heads;  // where num_key_value_heads is absent; nullopt: as many as heads
-    std::optional<std::int64_t> head_dim;  // where head_dim is absent; nullopt: hidden / heads
-    std::int64_t max_position;
-    bool qkv_bias, qk_norm;
-    bool has_window, window_by_flag;  // window_by_flag: off unless use_sliding_window
+    std::optional<std::int64_t> kv_heads = {};  // where num_key_value_heads is absent; nullopt: as many as heads
+    std::optional<std::int64_t> head_dim = {};  // where head_dim is absent; nullopt: hidden / heads
+    std::int64_t max_position = 2048;           // where max_position_embeddings is absent
+    double norm_eps = 1e-6;                     // where rms_norm_eps is absent
+    bool qkv_bias = false, qk_norm = false;
+    bool has_window = false, window_by_flag = false;  // window_by_flag: off unless use_sliding_window
+    bool post_norm = false;                           // OLMo-2: norms behind the branches, and of all of q and of k
+    bool fused = false;  // Phi-3: qkv and gate_up in one tensor each, part of a head rotated, longrope
 };
 
 const FamilyTraits& traits(Family family);

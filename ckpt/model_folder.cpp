@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "ckpt/checkpoint_tensors.h"
 #include "ckpt/params.h"
 #include "ckpt/safetensors.h"
 #include "kernels/base/error.h"
@@ -79,6 +80,26 @@ void check_tensors(const SafetensorsSet& set, const ModelShape& shape, const std
     if (const auto head = set.find("lm_head.weight"); shape.tied && head) check_tied_head(set, *head, folder);
 }
 
+// What `piece` has in common with the parameter's rows that `slice` holds: whole rows are read, of one row just that
+// part.
+void read_slice(const SafetensorsSet::Entry& from, const TensorSlice& slice, const TensorPiece& piece,
+                std::vector<std::byte>& block) {
+    const Rect rect =
+        slice.is_vector ? Rect{0, 1, slice.row_begin, slice.rows} : Rect{slice.row_begin, slice.rows, 0, slice.cols};
+    const Rect part = intersect(rect, piece.rect());
+    if (part.empty()) return;
+    const bool line = part.rows == 1;
+    const std::int64_t element = size_bits(from.tensor->dtype) / 8;
+    std::int64_t first = (part.row - rect.row) * rect.cols + (line ? part.col - rect.col : 0);
+    const std::int64_t end = first + (line ? part.cols : part.rows * rect.cols);
+    for (; first < end; first += block_elements) {
+        const std::int64_t now = std::min(block_elements, end - first);
+        block.resize(static_cast<std::size_t>(now * element));
+        from.file->read_bytes(*from.tensor, first * element, block);
+        scatter(rect, first, now, from.tensor->dtype, block.data(), piece);
+    }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> TensorSlice::hf_shape() const {
@@ -95,26 +116,36 @@ std::vector<TensorSlice> tensor_slices(const ModelShape& s) {
         slices.push_back({std::move(hf), std::move(param), begin, rows, 1, true});
     };
     const std::int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+    const bool fused = s.family == Family::phi3;
     matrix("model.embed_tokens.weight", "embed", 0, s.vocab, s.hidden);
     for (std::int64_t i = 0; i < s.layers; ++i) {
         const std::string hf = "model.layers." + std::to_string(i) + ".", layer = "layers." + std::to_string(i) + ".";
-        vector(hf + "input_layernorm.weight", layer + "attn_norm", 0, s.hidden);
-        matrix(hf + "self_attn.q_proj.weight", layer + "qkv", 0, q, s.hidden);
-        matrix(hf + "self_attn.k_proj.weight", layer + "qkv", q, kv, s.hidden);
-        matrix(hf + "self_attn.v_proj.weight", layer + "qkv", q + kv, kv, s.hidden);
+        vector(hf + (s.post_norm ? "post_attention" : "input") + "_layernorm.weight", layer + "attn_norm", 0, s.hidden);
+        if (fused) {
+            matrix(hf + "self_attn.qkv_proj.weight", layer + "qkv", 0, q + 2 * kv, s.hidden);
+        } else {
+            matrix(hf + "self_attn.q_proj.weight", layer + "qkv", 0, q, s.hidden);
+            matrix(hf + "self_attn.k_proj.weight", layer + "qkv", q, kv, s.hidden);
+            matrix(hf + "self_attn.v_proj.weight", layer + "qkv", q + kv, kv, s.hidden);
+        }
         if (s.qkv_bias) {
             vector(hf + "self_attn.q_proj.bias", layer + "qkv_bias", 0, q);
             vector(hf + "self_attn.k_proj.bias", layer + "qkv_bias", q, kv);
             vector(hf + "self_attn.v_proj.bias", layer + "qkv_bias", q + kv, kv);
         }
         if (s.qk_norm) {
-            vector(hf + "self_attn.q_norm.weight", layer + "q_norm", 0, s.head_dim);
-            vector(hf + "self_attn.k_norm.weight", layer + "k_norm", 0, s.head_dim);
+            vector(hf + "self_attn.q_norm.weight", layer + "q_norm", 0, s.qk_norm_whole ? q : s.head_dim);
+            vector(hf + "self_attn.k_norm.weight", layer + "k_norm", 0, s.qk_norm_whole ? kv : s.head_dim);
         }
         matrix(hf + "self_attn.o_proj.weight", layer + "out", 0, s.hidden, q);
-        vector(hf + "post_attention_layernorm.weight", layer + "ffn_norm", 0, s.hidden);
-        matrix(hf + "mlp.gate_proj.weight", layer + "gate_up", 0, s.ffn, s.hidden);
-        matrix(hf + "mlp.up_proj.weight", layer + "gate_up", s.ffn, s.ffn, s.hidden);
+        vector(hf + (s.post_norm ? "post_feedforward" : "post_attention") + "_layernorm.weight", layer + "ffn_norm", 0,
+               s.hidden);
+        if (fused) {
+            matrix(hf + "mlp.gate_up_proj.weight", layer + "gate_up", 0, 2 * s.ffn, s.hidden);
+        } else {
+            matrix(hf + "mlp.gate_proj.weight", layer + "gate_up", 0, s.ffn, s.hidden);
+            matrix(hf + "mlp.up_proj.weight", layer + "gate_up", s.ffn, s.ffn, s.hidden);
+        }
         matrix(hf + "mlp.down_proj.weight", layer + "down", 0, s.hidden, s.ffn);
     }
     vector("model.norm.weight", "final_norm", 0, s.hidden);
@@ -172,18 +203,33 @@ ParamMap check_params(const ModelShape& shape, std::span<const NamedTensor> para
     return by_name;
 }
 
+FolderWeights::FolderWeights(const std::filesystem::path& folder, const ModelShape& shape,
+                             const LoadWeightsOptions& options)
+    : set_(folder, options.warn) {
+    const auto slices = tensor_slices(shape);
+    check_tensors(set_, shape, slices, folder.string(), options);
+    for (const ParamSpec& spec : param_specs(shape)) shapes_[spec.name] = spec.shape;
+    for (const TensorSlice& slice : slices) slices_[slice.param].push_back(slice);
+}
+
+void FolderWeights::read(std::span<const TensorPiece> pieces) const {
+    std::vector<std::byte> block;
+    for (const TensorPiece& p : pieces) {
+        const auto shape = shapes_.find(p.name);
+        if (shape == shapes_.end()) fail("parameter \"", p.name, "\" is not one of this model");
+        if (shape->second != p.shape)
+            fail("parameter \"", p.name, "\" is ", shape_text(p.shape), ", but the model's is ",
+                 shape_text(shape->second));
+        check_piece(p);
+        for (const TensorSlice& slice : slices_.find(p.name)->second)
+            read_slice(*set_.find(slice.hf_name), slice, p, block);
+    }
+}
+
 void load_weights(const std::filesystem::path& folder, const ModelShape& shape, std::span<const NamedTensor> params,
                   const LoadWeightsOptions& options) {
-    const ParamMap by_name = check_params(shape, params);
-    const SafetensorsSet set(folder, options.warn);
-    const auto slices = tensor_slices(shape);
-    check_tensors(set, shape, slices, folder.string(), options);
-    for (const TensorSlice& slice : slices) {
-        const NamedTensor& param = *by_name.at(slice.param);
-        const auto entry = set.find(slice.hf_name);
-        entry->file->read(*entry->tensor, 0, slice.rows * slice.cols, param.dtype,
-                          param.data + slice.row_begin * slice.cols * size_bytes(param.dtype));
-    }
+    (void)check_params(shape, params);
+    FolderWeights(folder, shape, options).read(whole(params));
 }
 
 }  // namespace keel

@@ -1,10 +1,11 @@
 // ckpt/model_folder.h: model folders in and out: config.json, safetensors, tokenizer files.
 //
-// A folder holds q, k, v and gate, up apart; the engine holds them fused. `tensor_slices` is the one map between the
-// two: rows of a file tensor are rows of a parameter. The engine's parameters are
+// A folder holds q, k, v and gate, up apart (Phi-3: fused); the engine holds them fused. `tensor_slices` is the one map
+// between the two: rows of a file tensor are rows of a parameter. The engine's parameters are
 //     embed [vocab, hidden]   final_norm [hidden]   head [vocab, hidden] (absent when tied)   and for each layer i
 //     layers.i.attn_norm [hidden]     layers.i.qkv [(heads + 2 kv_heads) head_dim, hidden]: q rows, k rows, v rows
 //     layers.i.qkv_bias [(heads + 2 kv_heads) head_dim] (Qwen2)     layers.i.q_norm, layers.i.k_norm [head_dim] (Qwen3)
+//     or [heads head_dim] and [kv_heads head_dim] (OLMo-2)
 //     layers.i.out [hidden, heads head_dim]     layers.i.ffn_norm [hidden]
 //     layers.i.gate_up [2 ffn, hidden]: gate rows, up rows     layers.i.down [hidden, ffn]
 #pragma once
@@ -12,11 +13,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ckpt/model_config.h"
+#include "ckpt/piece.h"
+#include "ckpt/safetensors.h"
 #include "ckpt/tensor.h"
 
 namespace keel {
@@ -43,13 +47,25 @@ std::int64_t parameter_count(const ModelShape& shape);
 // Shape of the model in `folder`, from config.json; the dtype from the first weight where config.json has none.
 ModelShape read_model_shape(const std::filesystem::path& folder);
 
-// Fills every parameter from the folder, converting to each destination's dtype. `params` must be exactly
-// param_specs(shape), in any order. Missing, unexpected and misshapen tensors are refused with the full list before any
-// byte is read.
 struct LoadWeightsOptions {
     bool allow_unexpected = false;  // tensors that the shape does not know are then only warned about
     WarningSink warn;
 };
+// The weights of a folder as the engine's parameters. Missing, unexpected and misshapen tensors are refused with the
+// full list before any byte is read. Memory: one block.
+class FolderWeights {
+public:
+    FolderWeights(const std::filesystem::path& folder, const ModelShape& shape, const LoadWeightsOptions& options = {});
+    // Fills rectangles of parameters, converting to each one's dtype: only the rows that they touch are read.
+    void read(std::span<const TensorPiece> pieces) const;
+
+private:
+    SafetensorsSet set_;
+    std::map<std::string, std::vector<std::int64_t>, std::less<>> shapes_;  // of the parameters
+    std::map<std::string, std::vector<TensorSlice>, std::less<>> slices_;   // by parameter
+};
+
+// Fills every parameter. `params` must be exactly param_specs(shape), in any order.
 void load_weights(const std::filesystem::path& folder, const ModelShape& shape, std::span<const NamedTensor> params,
                   const LoadWeightsOptions& options = {});
 

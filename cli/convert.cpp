@@ -1,6 +1,7 @@
 // cli/convert.cpp: `keel convert`: a checkpoint becomes a model folder, and a model folder a checkpoint.
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -10,8 +11,6 @@
 #include "ckpt/checkpoint_tensors.h"
 #include "ckpt/model_folder.h"
 #include "cli/commands.h"
-#include "engine/memory/memory_left.h"
-#include "engine/memory/plan.h"
 #include "engine/open_model.h"
 #include "engine/state.h"
 #include "kernels/base/file.h"
@@ -19,6 +18,8 @@
 namespace keel {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::int64_t block_elements = std::int64_t{1} << 20;
 
 struct ConvertOptions {
     std::string from, to, dtype;
@@ -50,24 +51,29 @@ void folder_to_checkpoint(const fs::path& from, const fs::path& to, const Conver
     const Dtype dtype = chosen_dtype(o.dtype, config.model.dtype);
     config.model.dtype = dtype == Dtype::f32 ? "f32" : "bf16";
 
-    const std::int64_t needed = parameter_count(shape) * size_bytes(dtype);
-    if (const auto left = memory_left_bytes(); left && needed > *left)
-        fail((from / "config.json").string(), " describes ", parameter_count(shape), " parameters, which take ", human_bytes(needed),
-             " as ", config.model.dtype, ", and this process may take ", human_bytes(*left),
-             "; convert it where there is more memory", dtype == Dtype::f32 ? ", or with --dtype bf16" : "");
-
-    std::vector<std::vector<std::byte>> memory;
-    std::vector<NamedTensor> params;
-    for (const ParamSpec& p : param_specs(shape)) {
-        memory.emplace_back(static_cast<std::size_t>(element_count(p.shape) * size_bytes(dtype)));
-        params.push_back({p.name, dtype, p.shape, memory.back().data()});
-    }
-    load_weights(from, shape, params, {.allow_unexpected = o.allow_unexpected, .warn = warn});
+    if (shape.dtype == "f16" && dtype == Dtype::bf16) warn(rounded_from_f16(from));
+    const FolderWeights weights(from, shape, {.allow_unexpected = o.allow_unexpected, .warn = warn});
+    std::vector<TensorSource> sources;  // produced block by block of rows: the model is never in memory
+    for (const ParamSpec& p : param_specs(shape))
+        sources.push_back({p.name, stored(dtype), p.shape, [&weights, p, dtype](const ByteSink& out) {
+                               const Rect all = extent(p.shape);
+                               const std::int64_t step = std::max<std::int64_t>(1, block_elements / all.cols);
+                               std::vector<std::byte> block(
+                                   static_cast<std::size_t>(std::min(step, all.rows) * all.cols * size_bytes(dtype)));
+                               for (std::int64_t row = 0; row < all.rows; row += step) {
+                                   const TensorPiece piece{
+                                       p.name, dtype,    p.shape,      row,     std::min(step, all.rows - row),
+                                       0,      all.cols, block.data(), all.cols};
+                                   weights.read({&piece, 1});
+                                   out(std::span(block).first(static_cast<std::size_t>(piece.bytes())));
+                               }
+                           }});
     std::vector<ExtraFile> extra;
     for (const char* file : files_beside_weights())
         if (fs::exists(from / file)) extra.push_back({file, read_file(from / file)});
     prepare_checkpoint_root(to);
-    const fs::path path = save_checkpoint(to, 0, state_text(Progress{}, config, tokenizer_hash(from)), params, extra);
+    const fs::path path = save_streamed_checkpoint(to, 0, state_text(Progress{}, config, tokenizer_hash(from)),
+                                                   std::move(sources), extra);
     std::printf("%s: %lld parameters, %s, step 0, without optimizer state; start from it with --ckpt.init\n",
                 path.c_str(), static_cast<long long>(parameter_count(shape)), config.model.dtype.c_str());
 }

@@ -22,15 +22,16 @@ struct ModelSection {
     double rope_base = 10000;
     std::string rope_scaling = "none";
     double rope_factor = 1, rope_original_max_position = 0, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
-    double rope_beta_fast = 32, rope_beta_slow = 1, rope_attention_factor = 0;
-    bool tied = false, qkv_bias = false, qk_norm = false;
+    double rope_beta_fast = 32, rope_beta_slow = 1, rope_attention_factor = 0, rope_fraction = 1;
+    std::vector<double> rope_short_factors, rope_long_factors;
+    bool tied = false, qkv_bias = false, qk_norm = false, qk_norm_whole = false, post_norm = false;
     std::int64_t window = 0;
     double init_std = 0.02;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(preset, "a released shape, for example llama-3.2-1b; `keel estimate --presets` lists them");
         KEEL_FIELD(dtype, "type of parameters and activations: bf16 (float32 master weights) or f32");
-        KEEL_FIELD(vocab, "rows of the embedding; 0 takes the tokenizer's size");
+        KEEL_FIELD(vocab, "rows of the embedding; 0 takes the tokenizer's size; more than ckpt.init has adds rows, each their mean");
         KEEL_FIELD(hidden, "width of the residual stream");
         KEEL_FIELD(layers, "number of transformer blocks");
         KEEL_FIELD(heads, "query heads");
@@ -39,17 +40,23 @@ struct ModelSection {
         KEEL_FIELD(ffn, "width of the SwiGLU layer");
         KEEL_FIELD(norm_eps, "added to the mean square inside the root of RMSNorm");
         KEEL_FIELD(rope_base, "base of the rotary angles");
-        KEEL_FIELD(rope_scaling, "none, linear, llama3 or yarn");
+        KEEL_FIELD(rope_scaling, "none, linear, llama3, yarn or longrope");
         KEEL_FIELD(rope_factor, "context extension factor of the scaling");
-        KEEL_FIELD(rope_original_max_position, "context length before scaling (llama3, yarn)");
+        KEEL_FIELD(rope_original_max_position, "context length before scaling (llama3, yarn, longrope)");
         KEEL_FIELD(rope_low_freq_factor, "llama3: wavelengths past original / this are divided by the factor");
         KEEL_FIELD(rope_high_freq_factor, "llama3: wavelengths below original / this are kept");
         KEEL_FIELD(rope_beta_fast, "yarn: rotations above which a frequency is kept");
         KEEL_FIELD(rope_beta_slow, "yarn: rotations below which a frequency is divided by the factor");
-        KEEL_FIELD(rope_attention_factor, "yarn: multiplies cos and sin; 0 means 0.1 ln(factor) + 1");
+        KEEL_FIELD(rope_attention_factor, "yarn, longrope: multiplies cos and sin; 0 means 0.1 ln(factor) + 1 of yarn, "
+                                          "sqrt(1 + ln(factor) / ln(original)) of longrope");
+        KEEL_FIELD(rope_fraction, "share of each head that is rotated, from its beginning on (Phi-3)");
+        KEEL_FIELD(rope_short_factors, "longrope: what each frequency is divided by, for samples within the original context");
+        KEEL_FIELD(rope_long_factors, "longrope: the same for longer samples");
         KEEL_FIELD(tied, "the output matrix is the embedding");
         KEEL_FIELD(qkv_bias, "biases on q, k and v (Qwen2)");
         KEEL_FIELD(qk_norm, "RMSNorm of every q and k head (Qwen3)");
+        KEEL_FIELD(qk_norm_whole, "with qk_norm: one norm over all heads of q, and one over all of k (OLMo-2)");
+        KEEL_FIELD(post_norm, "norms behind attention and feed-forward, on what they add, instead of before them (OLMo-2)");
         KEEL_FIELD(window, "sliding window: a query sees this many keys, itself included; 0 is full attention");
         KEEL_FIELD(init_std, "standard deviation of initial weights; output projections get it / sqrt(2 layers)");
     }

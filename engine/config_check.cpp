@@ -13,6 +13,7 @@
 #include "engine/data_spec.h"
 #include "engine/fault/injected_fault.h"
 #include "engine/fault/skip_list.h"
+#include "engine/model_shape.h"
 #include "engine/observe/mfu.h"
 #include "engine/parallel/layout.h"
 #include "engine/presets.h"
@@ -68,13 +69,20 @@ void check_texts(Config& config) {
 }
 
 void check_rope(const ModelSection& m) {
-    require_choice("model.rope_scaling", m.rope_scaling, {"none", "linear", "llama3", "yarn"});
+    require_choice("model.rope_scaling", m.rope_scaling, {"none", "linear", "llama3", "yarn", "longrope"});
     if (!(m.rope_base > 1) || !std::isfinite(m.rope_base))
         fail_usage("--model.rope_base is ", m.rope_base, "; it must be above 1 (10000 is usual)");
+    require_range("model.rope_fraction", m.rope_fraction, 0, 1, "more than 0 and at most 1");
+    if (rotary_dim(m) < 2 || rotary_dim(m) % 2 != 0)
+        fail_usage("--model.rope_fraction ", m.rope_fraction, " of a head of ", m.head_dim, " elements is ", rotary_dim(m),
+                   "; rotary positions pair them, so it must be even and at least 2");
+    if (m.rope_scaling != "longrope" && !(m.rope_short_factors.empty() && m.rope_long_factors.empty()))
+        fail_usage("--model.rope_short_factors and --model.rope_long_factors have no effect while --model.rope_scaling is ",
+                   m.rope_scaling, "; choose longrope, or leave them out");
     if (m.rope_scaling == "none") {
         if (m.rope_factor != 1)
             fail_usage("--model.rope_factor ", m.rope_factor, " has no effect while --model.rope_scaling is none; ",
-                       "choose linear, llama3 or yarn, or leave the factor at 1");
+                       "choose linear, llama3, yarn or longrope, or leave the factor at 1");
         return;
     }
     require_range("model.rope_factor", m.rope_factor, 1, 1e6, "at least 1");
@@ -87,6 +95,17 @@ void check_rope(const ModelSection& m) {
         if (!(m.rope_high_freq_factor > m.rope_low_freq_factor))
             fail_usage("--model.rope_high_freq_factor ", m.rope_high_freq_factor, " must be greater than ",
                        "--model.rope_low_freq_factor ", m.rope_low_freq_factor);
+    } else if (m.rope_scaling == "longrope") {
+        const std::int64_t pairs = rotary_dim(m) / 2;
+        for (const auto& [flag, factors] : {std::pair{"model.rope_short_factors", &m.rope_short_factors},
+                                            {"model.rope_long_factors", &m.rope_long_factors}}) {
+            if (static_cast<std::int64_t>(factors->size()) != pairs)
+                fail_usage("--", flag, " has ", factors->size(), " numbers; longrope needs one for each of the ", pairs,
+                           " pairs of a head");
+            for (const double f : *factors) require_positive(flag, f);
+        }
+        require_range("model.rope_attention_factor", m.rope_attention_factor, 0, 1e6,
+                      "0 (choose) or the factor itself");
     } else {
         require_positive("model.rope_beta_slow", m.rope_beta_slow);
         if (!(m.rope_beta_fast > m.rope_beta_slow))
@@ -308,6 +327,8 @@ void resolve_model(ModelSection& m) {
     require_positive("model.norm_eps", m.norm_eps);
     require_range("model.init_std", m.init_std, 0, 1e3, "at least 0");
     require_at_least("model.window", m.window, 0);
+    if (m.qk_norm_whole && !m.qk_norm)
+        fail_usage("--model.qk_norm_whole true says how q and k are normalised, and needs --model.qk_norm true");
     check_rope(m);
 }
 

@@ -15,4 +15,7 @@ struct ParameterCount {
 // `model` is resolved: head_dim and kv_heads are set.
 ParameterCount parameter_count(const ModelSection& model);
 
+// Elements of each head that are rotated.
+std::int64_t rotary_dim(const ModelSection& model);
+
 }  // namespace keel

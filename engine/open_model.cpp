@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/foreign_model.h"
 #include "ckpt/model_folder.h"
+#include "engine/added_rows.h"
 #include "engine/state.h"
 #include "kernels/base/file.h"
 
@@ -48,14 +50,21 @@ template <class From, class To> void copy_shape(const From& from, To& to) {
     to.rope_original_max_position = from.rope_original_max_position;
     to.rope_low_freq_factor = from.rope_low_freq_factor, to.rope_high_freq_factor = from.rope_high_freq_factor;
     to.rope_beta_fast = from.rope_beta_fast, to.rope_beta_slow = from.rope_beta_slow;
-    to.rope_attention_factor = from.rope_attention_factor;
+    to.rope_attention_factor = from.rope_attention_factor, to.rope_fraction = from.rope_fraction;
+    to.rope_short_factors = from.rope_short_factors, to.rope_long_factors = from.rope_long_factors;
     to.tied = from.tied, to.qkv_bias = from.qkv_bias, to.qk_norm = from.qk_norm, to.window = from.window;
-    to.init_std = from.init_std;
+    to.qk_norm_whole = from.qk_norm_whole, to.post_norm = from.post_norm, to.init_std = from.init_std;
+}
+
+void tell_rounding(const ModelSource& source, const Model& model) {
+    if (source.kind == ModelSource::Kind::folder && model.dtype() == Dtype::bf16 && read_model_shape(source.path).dtype == "f16")
+        std::fprintf(stderr, "keel: warning: %s\n", rounded_from_f16(source.path).c_str());
 }
 
 }  // namespace
 
 ModelSource open_model(const fs::path& path) {
+    if (const std::string foreign = foreign_model(path); !foreign.empty()) fail(foreign);
     if (std::error_code none; fs::exists(path, none) && !fs::is_directory(path, none)) {
         const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
         const bool inside = is_checkpoint(parent) || fs::exists(parent / "config.json", none);
@@ -72,36 +81,27 @@ ModelSource open_model(const fs::path& path) {
 }
 
 void load_params(const ModelSource& source, Model& model) {
+    tell_rounding(source, model);
     const std::vector<NamedTensor> params = param_tensors(model);
     if (source.kind == ModelSource::Kind::checkpoint) load_checkpoint(source.path, params);
-    else load_weights(source.path, model_shape(source.config.model), params);
+    else load_weights(source.path, read_model_shape(source.path), params);
 }
 
 void load_params(const ModelSource& source, Model& model, Group& world) {
     std::vector<TensorPiece> pieces;
     for (TensorPiece& piece : state_pieces(model, Pieces::to_load))
         if (model.params().has(piece.name)) pieces.push_back(std::move(piece));
-    if (source.kind == ModelSource::Kind::checkpoint) {
-        load_checkpoint(world, source.path, pieces);
-    } else if (world.size() == 1) {
-        load_params(source, model);
-    } else {
-        const ParamTable whole(source.config.model);
-        const std::int64_t size = size_bytes(model.dtype());
-        Pages memory(whole.flat_size * size);
-        std::vector<NamedTensor> params;
-        for (const Param& p : whole.specs) params.push_back({p.name, model.dtype(), p.whole, memory.data() + p.offset * size});
-        load_weights(source.path, model_shape(source.config.model), params);
-        for (const TensorPiece& piece : pieces) {
-            const Param& p = whole.at(piece.name);
-            const std::int64_t columns = p.whole.size() == 2 ? p.whole[1] : p.whole[0];
-            for (std::int64_t r = 0; r < piece.rows; ++r)
-                std::memcpy(piece.data + r * piece.row_stride * size,
-                            memory.data() + (p.offset + (piece.row + r) * columns + piece.col) * size,
-                            static_cast<std::size_t>(piece.cols * size));
-        }
-    }
+    if (world.rank() == 0) tell_rounding(source, model);
+    const std::vector<TensorPiece> added = take_added_rows(pieces, source.config.model.vocab);
+    if (source.kind == ModelSource::Kind::checkpoint) load_checkpoint(world, source.path, pieces);
+    else FolderWeights(source.path, read_model_shape(source.path)).read(pieces);
+    fill_added_rows(source, added);
     model.share_params();
+}
+
+std::string rounded_from_f16(const fs::path& folder) {
+    return folder.string() + " is in float16; in bf16, which keel trains in, 3 of the 11 bits of each weight are rounded away; "
+                             "f32 keeps them all";
 }
 
 ModelSection model_section(const ModelShape& s) {

@@ -31,9 +31,12 @@ ModelSource open_model(const std::filesystem::path& path);
 
 // Fills the parameters of `model`, which is whole, from the source.
 void load_params(const ModelSource& source, Model& model);
-// The same, of what each rank of `world` holds of a model in training; a collective. A checkpoint is read piece by piece. Of a
-// model folder each rank reads all and keeps its part: it takes the memory of the whole model's parameters for that time.
+// The same, of what each rank of `world` holds of a model in training; a collective. Each rank reads the rows that it holds
+// something of. A vocabulary larger than the source's is filled up (engine/added_rows.h).
 void load_params(const ModelSource& source, Model& model, Group& world);
+
+// The sentence for a model folder in float16, whose weights bf16 rounds.
+std::string rounded_from_f16(const std::filesystem::path& folder);
 
 // config.json's fields ↔ the [model] section.
 ModelSection model_section(const ModelShape& shape);

@@ -32,12 +32,17 @@ std::optional<Tokenizer> load_tokenizer(const Config& config) {
     return Tokenizer::load(config.data.tokenizer);
 }
 
-// The shape is the one of the weights to start from. A flag that says otherwise is a contradiction, not an override.
+// The shape is the one of the weights to start from. A flag that says otherwise is a contradiction, not an override; but
+// the vocabulary may be larger (engine/added_rows.h).
 void take_shape(Config& config, const ModelSource& source) {
     Config taken = config;
     taken.model = source.config.model;
     taken.model.dtype = config.model.dtype;
     taken.model.init_std = config.model.init_std;
+    if (const std::int64_t vocab = source.config.model.vocab; config.model.vocab > vocab) taken.model.vocab = config.model.vocab;
+    else if (config.model.vocab != 0 && config.model.vocab < vocab)
+        fail_usage("--model.vocab is ", config.model.vocab, ", but --ckpt.init ", config.ckpt.init, " has ", vocab,
+                   " rows, and none can be taken away; leave the flag out, or give more to add rows");
     for (const std::string& key : setting_names()) {
         if (!key.starts_with("model.")) continue;
         const std::string asked = value_text(config, key), has = value_text(taken, key);

@@ -2,16 +2,19 @@
 
 namespace keel {
 
-RopeConfig rope_config(const ModelSection& m) {
+RopeConfig rope_config(const ModelSection& m, std::int64_t positions) {
     RopeConfig rope{.base = m.rope_base, .factor = m.rope_factor, .original_max_position = m.rope_original_max_position,
                     .low_freq_factor = m.rope_low_freq_factor, .high_freq_factor = m.rope_high_freq_factor,
                     .beta_fast = m.rope_beta_fast, .beta_slow = m.rope_beta_slow,
-                    .attention_factor = m.rope_attention_factor};
+                    .attention_factor = m.rope_attention_factor, .divisors = {}};
     if (m.rope_scaling == "none") rope.scaling = RopeScaling::none;
     else if (m.rope_scaling == "linear") rope.scaling = RopeScaling::linear;
     else if (m.rope_scaling == "llama3") rope.scaling = RopeScaling::llama3;
     else if (m.rope_scaling == "yarn") rope.scaling = RopeScaling::yarn;
-    else fail_usage("--model.rope_scaling is \"" + m.rope_scaling + "\"; it can be none, linear, llama3 or yarn");
+    else if (m.rope_scaling == "longrope") {
+        rope.scaling = RopeScaling::longrope;
+        rope.divisors = static_cast<double>(positions) > m.rope_original_max_position ? m.rope_long_factors : m.rope_short_factors;
+    } else fail_usage("--model.rope_scaling is \"" + m.rope_scaling + "\"; it can be none, linear, llama3, yarn or longrope");
     return rope;
 }
 

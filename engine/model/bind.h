@@ -10,7 +10,8 @@
 
 namespace keel {
 
-RopeConfig rope_config(const ModelSection& model);
+// Of a table of so many positions: longrope has two sets of frequencies.
+RopeConfig rope_config(const ModelSection& model, std::int64_t positions);
 
 template <class T> BlockParams<T> block_params(const ParamTable& table, View<T> flat, int i, const ModelSection& m) {
     const auto at = [&](const char* name) { return View<const T>(table.view(flat, "layers." + std::to_string(i) + "." + name)); };

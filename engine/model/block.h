@@ -4,6 +4,11 @@
 //   mid = in + out(attention(rope(qkv(rmsnorm(in)))))
 //   the next block's delta = down(swiglu(gate_up(rmsnorm(mid))))
 //
+// or, with post_norm (OLMo-2), the norms stand behind the branches:
+//
+//   mid = in + rmsnorm(out(attention(rope(qkv(in)))))
+//   the next block's delta = rmsnorm(down(swiglu(gate_up(mid))))
+//
 // What forward must keep is BlockSaved. Recomputing is filling that struct again with the same launches on the same
 // inputs, so a recompute policy changes neither the mathematics nor a bit; it decides which members live from forward to
 // backward and which are lent twice (engine/model/layout.h).
@@ -26,7 +31,7 @@ enum class Recompute : std::uint8_t { none, swiglu, norms, attention, block };
 
 struct BlockDims {  // heads, kv_heads and ffn of this rank
     std::int64_t hidden, heads, kv_heads, head_dim, ffn;
-    bool qk_norm;
+    bool qk_norm, qk_norm_whole, post_norm;
     float eps;
 
     std::int64_t q_size() const { return heads * head_dim; }
@@ -42,7 +47,7 @@ template <class T> struct BlockParams {
     View<const T> gate_up;    // [2 * ffn, hidden]   gate, then up
     View<const T> down;       // [hidden, ffn]
     std::optional<View<const T>> qkv_bias;        // [qkv_size]
-    std::optional<View<const T>> q_norm, k_norm;  // [head_dim]
+    std::optional<View<const T>> q_norm, k_norm;  // [head_dim], or whole: [q_size] and [kv_size]
 };
 struct BlockGrads {  // vectors accumulate; so do matrices, unless this is the first micro-batch of a step
     View<float> attn_norm, qkv, out, ffn_norm, gate_up, down;
@@ -53,15 +58,15 @@ struct BlockGrads {  // vectors accumulate; so do matrices, unless this is the f
 template <class T> struct BlockSaved {
     View<T> in;              // [rows, hidden]
     View<float> attn_rstd;   // [rows]
-    View<T> attn_norm;       // [rows, hidden]
+    View<T> attn_norm;       // [rows, hidden]      what the norm wrote; with post_norm what it read, the attention's output
     View<T> qkv;             // [tokens, qkv_size]  q and k rotated in place, unless qk_norm keeps them raw
     std::optional<View<T>> qk;                 // [tokens, q_size + kv_size]  with qk_norm: normed and rotated
-    std::optional<View<float>> q_rstd, k_rstd; // [tokens, heads], [tokens, kv_heads]
+    std::optional<View<float>> q_rstd, k_rstd; // [tokens, heads], [tokens, kv_heads]; of norms of the whole [tokens, 1]
     View<T> att;             // [tokens, q_size]
     View<float> lse;         // [heads, tokens]
     View<T> mid;             // [rows, hidden]
     View<float> ffn_rstd;    // [rows]
-    View<T> ffn_norm;        // [rows, hidden]
+    View<T> ffn_norm;        // [rows, hidden]      as attn_norm
     View<T> gate_up;         // [tokens, 2 * ffn]   backward overwrites it with its gradient
     View<T> act;             // [tokens, ffn]
 };
@@ -71,6 +76,7 @@ template <class T> struct BlockTemp {
     View<T> datt;            // [tokens, q_size]
     View<T> dqkv;            // [tokens, qkv_size]
     View<std::byte> attention_scratch, norm_scratch;
+    std::optional<View<float>> row_sums;  // [tokens]  with qk_norm_whole
 };
 // Where the tokens stand: the same for every block of a micro-batch.
 struct Sequence {
@@ -96,10 +102,11 @@ template <class T> struct BlockMeetings {
 template <class T> View<T> rotated_q(const BlockDims& dims, const BlockSaved<T>& saved);
 template <class T> View<T> rotated_k(const BlockDims& dims, const BlockSaved<T>& saved);
 
-// qkv projection, q/k norm and rotation of `x`, the normed tokens. The decoder (engine/model/decoder.h) shares it.
+// qkv projection, q/k norm and rotation of `x`, the normed tokens, or with post_norm the residual stream. The decoder
+// (engine/model/decoder.h) shares it.
 template <class T>
-void qkv_forward(Stream& s, const BlockDims& dims, const BlockParams<T>& p, const BlockSaved<T>& saved, View<const T> x,
-                 const Sequence& seq);
+void qkv_forward(Stream& s, const BlockDims& dims, const TensorParallel& tp, const BlockParams<T>& p,
+                 const BlockSaved<T>& saved, View<const T> x, const Sequence& seq);
 
 // `x` is the residual stream and `delta` what the block before added; without delta x must be saved.in itself.
 // `branch` [rows, hidden] is lent for the attention output; `next_delta` [rows, hidden] is written.

@@ -5,8 +5,11 @@
 #include <cstring>
 #include <vector>
 
+#include "comm/group.h"
 #include "engine/model/bind.h"
+#include "engine/model_shape.h"
 #include "kernels/attention.h"
+#include "kernels/convert.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
@@ -33,15 +36,15 @@ template <class T> struct DecoderLayout {
         };
         take(cache_k, "keys", {m.layers, capacity, d.kv_size()}, Use::cache);
         take(cache_v, "values", {m.layers, capacity, d.kv_size()}, Use::cache);
-        take(rope, "rope table", {capacity, m.head_dim}, Use::temporary);
+        take(rope, "rope table", {capacity, rotary_dim(m)}, Use::temporary);
         take(saved.in, "in", {n, m.hidden}, Use::temporary);
         take(saved.attn_norm, "attn_norm", {n, m.hidden}, Use::temporary);
         take(saved.attn_rstd, "attn_rstd", {n}, Use::temporary);
         take(saved.qkv, "qkv", {n, d.qkv_size()}, Use::temporary);
         if (m.qk_norm) {
             take(saved.qk, "qk", {n, d.q_size() + d.kv_size()}, Use::temporary);
-            take(saved.q_rstd, "q_rstd", {n, d.heads}, Use::temporary);
-            take(saved.k_rstd, "k_rstd", {n, d.kv_heads}, Use::temporary);
+            take(saved.q_rstd, "q_rstd", {n, d.qk_norm_whole ? 1 : d.heads}, Use::temporary);
+            take(saved.k_rstd, "k_rstd", {n, d.qk_norm_whole ? 1 : d.kv_heads}, Use::temporary);
         }
         take(saved.att, "att", {n, d.q_size()}, Use::temporary);
         take(saved.lse, "lse", {d.heads, n}, Use::temporary);
@@ -68,7 +71,7 @@ public:
         : m_(config.model), dims_(block_dims(m_)), stream_(stream), table_(model.params()),
           param_(reinterpret_cast<T*>(model.param_data()), {model.params().flat_size}), capacity_(capacity), plan_(),
           layout_(plan_, m_, capacity), arena_(plan_, stream), saved_(layout_.saved.bind(arena_, m_.qk_norm)) {
-        rope_table(rope_config(m_), arena_.view(layout_.rope));
+        rope_table(rope_config(m_, capacity), arena_.view(layout_.rope));
         for (int i = 0; i < static_cast<int>(m_.layers); ++i) blocks_.push_back(block_params<T>(table_, param_, i, m_));
     }
 
@@ -112,19 +115,32 @@ private:
         embedding_forward<T>(stream_, {.y = s.in, .ids = id, .w = table_.view(param_, "embed"), .vocab_begin = 0});
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             const BlockParams<T>& p = blocks_[i];
-            if (i == 0)
-                rmsnorm_forward<T>(stream_, {.y = s.attn_norm, .rstd = s.attn_rstd, .x = s.in, .gain = p.attn_norm, .eps = dims_.eps});
-            else
+            const auto norm = [&](View<T> y, View<float> rstd, View<const T> of, View<const T> gain) {
+                rmsnorm_forward<T>(stream_, {.y = y, .rstd = rstd, .x = of, .gain = gain, .eps = dims_.eps});
+            };
+            // Sums and the norms before attention and feed-forward; or with post_norm (block.h) those behind them.
+            if (m_.post_norm) {
+                if (i > 0) add<T>(stream_, {.y = flat(s.in), .a = flat(s.mid), .b = flat(delta)});
+            } else if (i == 0) {
+                norm(s.attn_norm, s.attn_rstd, s.in, p.attn_norm);
+            } else {
                 add_rmsnorm_forward<T>(stream_, {.sum = s.in, .y = s.attn_norm, .rstd = s.attn_rstd, .x = s.mid,
                                                  .residual = delta, .gain = p.attn_norm, .eps = dims_.eps});
-            qkv_forward<T>(stream_, dims_, p, s, s.attn_norm, seq);
+            }
+            qkv_forward<T>(stream_, dims_, {solo_, false}, p, s, m_.post_norm ? s.in : s.attn_norm, seq);
             attend(static_cast<std::int64_t>(i), s, lo, n);
             linear_forward<T>(stream_, {.y = x, .x = s.att, .w = p.out});
-            add_rmsnorm_forward<T>(stream_, {.sum = s.mid, .y = s.ffn_norm, .rstd = s.ffn_rstd, .x = s.in, .residual = x,
-                                             .gain = p.ffn_norm, .eps = dims_.eps});
-            linear_forward<T>(stream_, {.y = s.gate_up, .x = s.ffn_norm, .w = p.gate_up});
+            if (m_.post_norm) {
+                norm(x, s.attn_rstd, x, p.attn_norm);
+                add<T>(stream_, {.y = flat(s.mid), .a = flat(s.in), .b = flat(x)});
+            } else {
+                add_rmsnorm_forward<T>(stream_, {.sum = s.mid, .y = s.ffn_norm, .rstd = s.ffn_rstd, .x = s.in, .residual = x,
+                                                 .gain = p.ffn_norm, .eps = dims_.eps});
+            }
+            linear_forward<T>(stream_, {.y = s.gate_up, .x = m_.post_norm ? s.mid : s.ffn_norm, .w = p.gate_up});
             swiglu_forward<T>(stream_, {.y = s.act, .gate_up = s.gate_up});
             linear_forward<T>(stream_, {.y = delta, .x = s.act, .w = p.down});
+            if (m_.post_norm) norm(delta, s.ffn_rstd, delta, p.ffn_norm);
         }
         if (last_piece) {
             const View<T> last = arena_.view(layout_.last);
@@ -152,8 +168,11 @@ private:
                                        .scale = 1.0f / std::sqrt(static_cast<float>(dims_.head_dim))});
     }
 
+    template <class E> static View<E> flat(View<E> x) { return x.reshape({x.size()}); }
+
     const ModelSection m_;
     const BlockDims dims_;
+    SoloGroup solo_;           // a decoder is the only rank
     Stream& stream_;           // the run's
     const ParamTable& table_;  // the model's
     View<T> param_;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "engine/model_shape.h"
 #include "engine/parallel/gradients.h"
 #include "kernels/attention.h"
 #include "kernels/head_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
+#include "kernels/split_norm.h"
 
 namespace keel {
 
@@ -19,7 +21,8 @@ Recompute recompute_policy(const std::string& name) {
 }
 
 BlockDims block_dims(const ModelSection& m, std::int64_t tp) {
-    return {m.hidden, m.heads / tp, m.kv_heads / tp, m.head_dim, m.ffn / tp, m.qk_norm, static_cast<float>(m.norm_eps)};
+    return {.hidden = m.hidden, .heads = m.heads / tp, .kv_heads = m.kv_heads / tp, .head_dim = m.head_dim, .ffn = m.ffn / tp,
+            .qk_norm = m.qk_norm, .qk_norm_whole = m.qk_norm_whole, .post_norm = m.post_norm, .eps = static_cast<float>(m.norm_eps)};
 }
 
 std::int64_t head_chunk(std::int64_t asked, std::int64_t tokens, std::int64_t vocab) {
@@ -91,18 +94,20 @@ public:
             b_both{ffn_back, attn_back};
         member(b, &R::in, "in", {rows, hidden}, {place ? attn : time_.begin_forward(c), ffn}, b_both, never);
         member(b, &R::attn_rstd, "attn_rstd", {rows}, f_attn, b_both, never);
-        member(b, &R::attn_norm, "attn_norm", {rows, hidden}, f_attn, b_both, Recompute::norms);
+        // A branch's output, which a norm behind it reads, costs a matrix product to make again.
+        const Recompute norms = d.post_norm ? Recompute::block : Recompute::norms;
+        member(b, &R::attn_norm, "attn_norm", {rows, hidden}, f_attn, b_both, norms);
         member(b, &R::qkv, "qkv", {tokens, d.qkv_size()}, f_attn, b_both, Recompute::attention);
         if (d.qk_norm) {
             member(b, &R::qk, "qk", {tokens, d.q_size() + d.kv_size()}, f_attn, b_both, Recompute::attention);
-            member(b, &R::q_rstd, "q_rstd", {tokens, d.heads}, f_attn, b_both, Recompute::attention);
-            member(b, &R::k_rstd, "k_rstd", {tokens, d.kv_heads}, f_attn, b_both, Recompute::attention);
+            member(b, &R::q_rstd, "q_rstd", {tokens, d.qk_norm_whole ? 1 : d.heads}, f_attn, b_both, Recompute::attention);
+            member(b, &R::k_rstd, "k_rstd", {tokens, d.qk_norm_whole ? 1 : d.kv_heads}, f_attn, b_both, Recompute::attention);
         }
         member(b, &R::att, "att", {tokens, d.q_size()}, f_attn, b_both, Recompute::attention);
         member(b, &R::lse, "lse", {d.heads, tokens}, f_attn, b_both, Recompute::attention);
         member(b, &R::mid, "mid", {rows, hidden}, {ffn, next}, b_ffn, Recompute::block);
         member(b, &R::ffn_rstd, "ffn_rstd", {rows}, f_ffn, b_ffn, never);
-        member(b, &R::ffn_norm, "ffn_norm", {rows, hidden}, f_ffn, b_ffn, Recompute::norms);
+        member(b, &R::ffn_norm, "ffn_norm", {rows, hidden}, f_ffn, b_ffn, norms);
         member(b, &R::gate_up, "gate_up", {tokens, 2 * d.ffn}, f_ffn, b_ffn, Recompute::block);
         member(b, &R::act, "act", {tokens, d.ffn}, f_ffn, b_ffn, Recompute::swiglu);
 
@@ -122,7 +127,10 @@ public:
         const std::int64_t keys = tokens * l_.shard.cp, queries = l_.shard.cp > 1 ? range_len() : tokens;
         const std::int64_t attention_bytes = attention_scratch_bytes(queries, d.heads, keys, d.kv_heads, d.head_dim);
         const std::int64_t norm_bytes =
-            std::max(rmsnorm_scratch_bytes(rows, hidden), head_norm_scratch_bytes(tokens, d.head_dim));
+            std::max({rmsnorm_scratch_bytes(rows, hidden), head_norm_scratch_bytes(tokens, d.head_dim),
+                      d.qk_norm_whole ? split_norm_scratch_bytes(tokens, d.q_size()) : 0});
+        if (d.qk_norm_whole)
+            b.row_sums = plan_.reserve<float>(prefix_ + "row sums", {tokens}, b_attn, Use::temporary);
         b.attention_scratch =
             plan_.reserve<std::byte>(prefix_ + "attention scratch", {attention_bytes}, b_attn, Use::temporary);
         b.norm_scratch = plan_.reserve<std::byte>(prefix_ + "norm scratch", {norm_bytes}, b_both, Use::temporary);
@@ -229,7 +237,7 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
             snapshot = plan.reserve<std::byte>("snapshot of a checkpoint", {bytes}, always, Use::optimizer);
         }
     }
-    rope = plan.reserve<float>("rope table", {use.positions, model.head_dim}, always, Use::temporary);
+    rope = plan.reserve<float>("rope table", {use.positions, rotary_dim(model)}, always, Use::temporary);
 
     const int last = static_cast<int>(shard.chunks.size()) - 1;
     const bool alone = use.slots == 1 && last == 0;

@@ -62,6 +62,7 @@ template <class T> struct BlockLayout {
     Reserved<T> branch, next_delta, branch_recompute;
     Reserved<T> dact, dnorm, datt, dqkv;
     Reserved<std::byte> attention_scratch, norm_scratch;
+    Reserved<float> row_sums;
     // Between ranks, for forward and for backward: with sequence parallelism the rows of all ranks, with context parallelism
     // what its kind wants.
     struct Meeting {

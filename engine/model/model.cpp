@@ -30,6 +30,7 @@ template <class T> BlockSaved<T> narrow(BlockSaved<T> s, std::int64_t rows, std:
 template <class T> BlockTemp<T> narrow(BlockTemp<T> t, std::int64_t rows, std::int64_t tokens) {
     t.dact = t.dact.rows(0, tokens), t.dnorm = t.dnorm.rows(0, rows);
     t.datt = t.datt.rows(0, tokens), t.dqkv = t.dqkv.rows(0, tokens);
+    if (t.row_sums) t.row_sums = t.row_sums->rows(0, tokens);
     return t;
 }
 template <class T> Meeting<T> narrow(Meeting<T> m, std::int64_t tokens) {
@@ -47,7 +48,7 @@ public:
           layout_(plan_, config.model, use, shard_of(config, ranks.place)), arena_(assigned(plan_), stream),
           tp_{ranks_.tp, layout_.shard.sequence}, slices_(use.positions, use.training ? layout_.shard.cp : 1),
           slots_(layout_.slots.size()) {
-        rope_table(rope_config(config_), arena_.view(layout_.rope));
+        rope_table(rope_config(config_, use.positions), arena_.view(layout_.rope));
         std::size_t n = 0;
         for (const LayerRange& range : layout_.shard.chunks) {
             chunk_begin_.push_back(n);
@@ -299,9 +300,10 @@ private:
             .grads = block_grads(params(), grads(), i, config_), .backward = {},
             .temp = {.dact = arena_.view(b.dact), .dnorm = arena_.view(b.dnorm), .datt = arena_.view(b.datt),
                      .dqkv = arena_.view(b.dqkv), .attention_scratch = arena_.view(b.attention_scratch),
-                     .norm_scratch = arena_.view(b.norm_scratch)},
+                     .norm_scratch = arena_.view(b.norm_scratch), .row_sums = {}},
             .meet = {bind(b.meet_backward), bind(b.meet_ffn_backward)},
             .branch = layout_.use.recompute == Recompute::block ? arena_.view(b.branch_recompute) : block.branch};
+        if (config_.qk_norm_whole) block.training->temp.row_sums = arena_.view(b.row_sums);
         for (const SlotLayout<T>& slot : layout_.slots)
             block.training->backward.push_back(kept(slot).or_else(b.backward).bind(arena_, config_.qk_norm));
         return block;

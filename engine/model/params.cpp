@@ -34,8 +34,13 @@ public:
                 add_vector(layer + "attn_norm", h, ones, gain);
                 add_rows(layer + "qkv", {q, kv, kv}, h, std);
                 if (m_.qkv_bias) add_rows(layer + "qkv_bias", {q, kv, kv}, 0, zeros);
-                if (m_.qk_norm) add_vector(layer + "q_norm", m_.head_dim, ones, head_gain);
-                if (m_.qk_norm) add_vector(layer + "k_norm", m_.head_dim, ones, head_gain);
+                if (m_.qk_norm_whole) {  // each rank has the gains of its own heads
+                    add_rows(layer + "q_norm", {q}, 0, ones);
+                    add_rows(layer + "k_norm", {kv}, 0, ones);
+                } else if (m_.qk_norm) {
+                    add_vector(layer + "q_norm", m_.head_dim, ones, head_gain);
+                    add_vector(layer + "k_norm", m_.head_dim, ones, head_gain);
+                }
                 add_columns(layer + "out", h, q, residual_std);
                 add_vector(layer + "ffn_norm", h, ones, gain);
                 add_rows(layer + "gate_up", {f, f}, h, std);

@@ -30,13 +30,15 @@ std::map<std::string, Traffic> step_traffic(const Config& c, const RankPlace& pl
     if (shard.tp > 1) {
         Traffic& t = out["tp"];
         const std::int64_t all_gathers = blocks * (6 + again_attention + again_block) + shard.has_embedding() + shard.has_head(),
-                           partial_sums = blocks * (4 + again_block) + shard.has_head();
+                           partial_sums = blocks * (4 + again_block * (dims.post_norm ? 2 : 1)) + shard.has_head();
         if (shard.sequence) {
             t.all_gather = m * all_gathers * of_shard(shard.tp, stream);
             t.reduce_scatter = m * (partial_sums + shard.has_embedding()) * of_shard(shard.tp, stream);
         } else {
             t.all_reduce = m * (partial_sums + shard.has_embedding()) * all_reduce(shard.tp, stream);
         }
+        if (dims.qk_norm_whole)  // a number of every token, of q and of k
+            t.all_reduce += m * blocks * 2 * (2 + again_attention) * all_reduce(shard.tp, 4 * use.tokens);
         if (shard.has_head())  // largest, sum and target of every token
             for (std::int64_t begin = 0; begin < use.tokens; begin += use.head_chunk)
                 t.all_reduce += m * 3 * all_reduce(shard.tp, 4 * std::min(use.head_chunk, use.tokens - begin));

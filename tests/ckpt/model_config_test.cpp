@@ -23,6 +23,9 @@ Json mistral() { return tiny("mistral", "MistralForCausalLM"); }
 Json qwen2() { return tiny("qwen2", "Qwen2ForCausalLM"); }
 Json qwen3() { return tiny("qwen3", "Qwen3ForCausalLM"); }
 
+Json olmo2() { return tiny("olmo2", "Olmo2ForCausalLM"); }
+Json phi3() { return tiny("phi3", "Phi3ForCausalLM"); }
+
 Json with(Json config, const Json& changes) {
     config.update(changes);
     return config;
@@ -65,7 +68,73 @@ TEST(ModelConfig, AbsentKeysTakeTheDefaultsOfTheirFamily) {
     EXPECT_EQ(q3.kv_heads, 32);
     EXPECT_EQ(q3.head_dim, 128);
     EXPECT_TRUE(q3.qk_norm);
-    EXPECT_FALSE(q3.qkv_bias);
+    EXPECT_FALSE(q3.qkv_bias || q3.post_norm || q3.qk_norm_whole);
+    const ModelShape o = bare(olmo2());
+    EXPECT_EQ(o.kv_heads, 4);
+    EXPECT_EQ(o.norm_eps, 1e-5);
+    EXPECT_EQ(o.max_position, 2048);
+    EXPECT_TRUE(o.post_norm && o.qk_norm && o.qk_norm_whole);
+    const ModelShape p = bare(phi3());
+    EXPECT_EQ(p.kv_heads, 4);
+    EXPECT_EQ(p.norm_eps, 1e-5);
+    EXPECT_EQ(p.max_position, 4096);
+    EXPECT_EQ(p.window, 0);
+    EXPECT_EQ(p.rope_fraction, 1);
+}
+
+// longrope under both of its names and in both generations of the file; what is written has the fields of old files
+// alone.
+TEST(ModelConfig, LongropeBelongsToPhi3) {
+    const Json lists = {{"short_factor", {1.0, 1.1, 1.2, 1.3}}, {"long_factor", {1.0, 2.0, 3.0, 4.0}}};
+    const Json older =
+        with(phi3(), {{"original_max_position_embeddings", 128}, {"rope_scaling", with(lists, {{"type", "su"}})}});
+    Json newer = without(phi3(), {"rope_theta"});
+    newer["rope_parameters"] = with(lists, {{"rope_type", "longrope"},
+                                            {"rope_theta", 10000.0},
+                                            {"partial_rotary_factor", 1.0},
+                                            {"factor", 4.0},
+                                            {"original_max_position_embeddings", 128}});
+    for (const Json& config : {older, newer}) {
+        const ModelShape s = parse(config);
+        EXPECT_EQ(s.rope_scaling, "longrope");
+        EXPECT_EQ(s.rope_factor, 4);  // 512 / 128
+        EXPECT_EQ(s.rope_original_max_position, 128);
+        EXPECT_EQ(s.rope_long_factors, (std::vector<double>{1, 2, 3, 4}));
+        EXPECT_EQ(s.rope_attention_factor, 0);
+        const Json written = Json::parse(model_config_text(s));
+        EXPECT_EQ(written["rope_scaling"], with(lists, {{"type", "longrope"}}));
+        EXPECT_EQ(written["original_max_position_embeddings"], 128);
+        EXPECT_EQ(model_config_text(parse(written)), model_config_text(s));
+    }
+    const auto scaled = [&](const Json& changes) {
+        return with(older, {{"rope_scaling", with(with(lists, {{"type", "longrope"}}), changes)}});
+    };
+    EXPECT_EQ(parse(scaled({{"attention_factor", 1.5}, {"factor", 3.0}})).rope_attention_factor, 1.5);
+    expect_refused(scaled({{"factor", 3.0}}), {"readers disagree", "\"attention_factor\""});
+    expect_refused(scaled({{"long_factor", {1.0, 2.0}}}), {"a list of 2 factors", "need 4"});
+    expect_refused(scaled({{"long_factor", {1.0, 2.0, 0, 4.0}}}),
+                   {"\"long_factor\" must be a list of positive numbers"});
+    expect_refused(scaled({{"short_factor", nullptr}}), {"\"short_factor\" must be a list of positive numbers"});
+    expect_refused(without(older, {"original_max_position_embeddings"}),
+                   {"longrope needs \"original_max_position_embeddings\""});
+    expect_refused(with(llama(), {{"rope_scaling", with(lists, {{"type", "longrope"}})}}),
+                   {"longrope of Phi-3, not longrope"});
+}
+
+TEST(ModelConfig, PartOfAHeadIsRotatedInPhi3Alone) {
+    EXPECT_EQ(parse(with(phi3(), {{"partial_rotary_factor", 0.5}})).rope_fraction, 0.5);
+    EXPECT_EQ(
+        Json::parse(model_config_text(parse(with(phi3(), {{"partial_rotary_factor", 0.5}}))))["partial_rotary_factor"],
+        0.5);
+    const Json newer = {
+        {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}, {"partial_rotary_factor", 0.75}}}};
+    EXPECT_EQ(parse(with(phi3(), newer)).rope_fraction, 0.75);
+    expect_refused(with(with(phi3(), newer), {{"partial_rotary_factor", 0.5}}),
+                   {"rope_parameters.partial_rotary_factor is 0.75"});
+    expect_refused(with(phi3(), {{"partial_rotary_factor", 0.4}}), {"so 3 of the 8 elements", "even"});
+    expect_refused(with(phi3(), {{"partial_rotary_factor", 0}}), {"partial_rotary_factor is 0; it must be more than 0"});
+    expect_refused(with(phi3(), {{"partial_rotary_factor", 1.5}}), {"partial_rotary_factor is 1.5"});
+    expect_refused(with(olmo2(), {{"partial_rotary_factor", 0.5}}), {"\"partial_rotary_factor\""});
 }
 
 TEST(ModelConfig, NullIsOffAndNotAbsent) {
@@ -170,8 +239,13 @@ TEST(ModelConfig, RefusesFamiliesItCannotTrainByName) {
     const std::pair<const char*, const char*> table[] = {{"gemma2", "Gemma"},
                                                          {"gemma3_text", "Gemma"},
                                                          {"mixtral", "mixture of experts"},
-                                                         {"phi3", "Phi"},
-                                                         {"olmo2", "OLMo"},
+                                                         {"phi", "Phi 1 and 2"},
+                                                         {"phi3small", "block-sparse"},
+                                                         {"phimoe", "this Phi is a mixture of experts"},
+                                                         {"olmo", "OLMo 1"},
+                                                         {"olmo3", "OLMo 3 mixes"},
+                                                         {"gemma", "Gemma"},
+                                                         {"gemma3", "Gemma"},
                                                          {"qwen3_moe", "this Qwen is a mixture of experts"},
                                                          {"qwen2_moe", "this Qwen is"},
                                                          {"deepseek_v3", "DeepSeek"},
@@ -305,6 +379,20 @@ TEST(ModelConfig, ChoosesAFamilyThatCanExpressTheModel) {
     EXPECT_EQ(chosen(true, false, 16), Family::qwen2);
     EXPECT_EQ(chosen(false, true, 0), Family::qwen3);
     expect_error([&] { chosen(true, true, 0); }, {"no supported family", "checkpoint"});
+    s.post_norm = s.qk_norm_whole = true;
+    EXPECT_EQ(chosen(false, true, 0), Family::olmo2);
+    expect_error([&] { chosen(false, true, 16); }, {"OLMo-2", "a window"});
+    s.qk_norm_whole = false;
+    expect_error([&] { chosen(false, true, 0); }, {"one of post_norm and qk_norm_whole"});
+    s.post_norm = false, s.rope_fraction = 0.5;
+    EXPECT_EQ(chosen(false, false, 16), Family::phi3);
+    expect_error([&] { chosen(true, false, 0); }, {"Phi-3"});
+    s = parse(llama());
+    s.post_norm = true;
+    expect_error([&] { model_config_text(s); }, {"a llama model has no norms behind", "post_norm 1"});
+    s = parse(llama());
+    s.rope_fraction = 0.5;
+    expect_error([&] { model_config_text(s); }, {"rotates whole heads", "rope_fraction 0.5"});
     s = parse(llama());
     s.qk_norm = true;
     expect_error([&] { model_config_text(s); }, {"a llama model has no biases", "qk_norm 1"});
@@ -334,6 +422,8 @@ TEST(ModelConfig, ReleasedShapesHaveTheirExactParameterCounts) {
         {"Qwen3-0.6B", Family::qwen3, 151936, 1024, 28, 3072, 16, 8, 128, true, 596049920},
         {"Qwen3-8B", Family::qwen3, 151936, 4096, 36, 12288, 32, 8, 128, false, 8190735360},
         {"Qwen3-32B", Family::qwen3, 151936, 5120, 64, 25600, 64, 8, 128, false, 32762123264},
+        {"OLMo-2-7B", Family::olmo2, 100352, 4096, 32, 11008, 32, 32, 128, false, 7298617344},
+        {"Phi-3-mini-4k", Family::phi3, 32064, 3072, 32, 8192, 32, 32, 96, false, 3821079552},
     };
     for (const Row& r : table) {
         ModelShape s;
@@ -341,7 +431,8 @@ TEST(ModelConfig, ReleasedShapesHaveTheirExactParameterCounts) {
         s.vocab = r.vocab, s.hidden = r.hidden, s.layers = r.layers, s.ffn = r.ffn;
         s.heads = r.heads, s.kv_heads = r.kv_heads, s.head_dim = r.head_dim, s.tied = r.tied;
         s.qkv_bias = r.family == Family::qwen2;
-        s.qk_norm = r.family == Family::qwen3;
+        s.qk_norm = r.family == Family::qwen3 || r.family == Family::olmo2;
+        s.qk_norm_whole = s.post_norm = r.family == Family::olmo2;
         EXPECT_EQ(parameter_count(s), r.parameters) << r.name;
         std::int64_t fused = 0;
         for (const ParamSpec& p : param_specs(s)) fused += element_count(p.shape);

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/foreign_model.h"
 #include "ckpt/safetensors.h"
 #include "tests/ckpt/support.h"
 
@@ -14,7 +15,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const fs::path goldens = fs::path(KEEL_TEST_DIR) / "golden/folders";
-constexpr const char* families[] = {"llama", "smollm2", "mistral", "qwen2", "qwen3"};
+constexpr const char* families[] = {"llama", "smollm2", "mistral", "qwen2", "qwen3", "olmo2", "phi3"};
 
 // Element i of the golden tensor `name`; the same formula as tests/golden/make_folders.py.
 float golden_value(const std::string& name, std::int64_t i) {
@@ -41,17 +42,28 @@ std::vector<Place> places(const ModelShape& s) {
                             {"final_norm", 0, "model.norm.weight", 16, 1}};
     if (!s.tied) list.push_back({"head", 0, "lm_head.weight", 24, 16});
     const std::int64_t q = 4 * s.head_dim, kv = 2 * s.head_dim;
+    const bool olmo2 = s.family == Family::olmo2;
     for (const std::string i : {"0", "1"}) {
         const std::string to = "layers." + i + ".", from = "model.layers." + i + ".";
-        const std::vector<Place> layer{{"attn_norm", 0, "input_layernorm.weight", 16, 1},
-                                       {"qkv", 0, "self_attn.q_proj.weight", q, 16},
-                                       {"qkv", q, "self_attn.k_proj.weight", kv, 16},
-                                       {"qkv", q + kv, "self_attn.v_proj.weight", kv, 16},
-                                       {"out", 0, "self_attn.o_proj.weight", 16, q},
-                                       {"ffn_norm", 0, "post_attention_layernorm.weight", 16, 1},
-                                       {"gate_up", 0, "mlp.gate_proj.weight", 20, 16},
-                                       {"gate_up", 20, "mlp.up_proj.weight", 20, 16},
-                                       {"down", 0, "mlp.down_proj.weight", 16, 20}};
+        if (s.family == Family::phi3) {
+            list.push_back({to + "attn_norm", 0, from + "input_layernorm.weight", 16, 1});
+            list.push_back({to + "qkv", 0, from + "self_attn.qkv_proj.weight", q + 2 * kv, 16});
+            list.push_back({to + "out", 0, from + "self_attn.o_proj.weight", 16, q});
+            list.push_back({to + "ffn_norm", 0, from + "post_attention_layernorm.weight", 16, 1});
+            list.push_back({to + "gate_up", 0, from + "mlp.gate_up_proj.weight", 40, 16});
+            list.push_back({to + "down", 0, from + "mlp.down_proj.weight", 16, 20});
+            continue;
+        }
+        const std::vector<Place> layer{
+            {"attn_norm", 0, olmo2 ? "post_attention_layernorm.weight" : "input_layernorm.weight", 16, 1},
+            {"qkv", 0, "self_attn.q_proj.weight", q, 16},
+            {"qkv", q, "self_attn.k_proj.weight", kv, 16},
+            {"qkv", q + kv, "self_attn.v_proj.weight", kv, 16},
+            {"out", 0, "self_attn.o_proj.weight", 16, q},
+            {"ffn_norm", 0, olmo2 ? "post_feedforward_layernorm.weight" : "post_attention_layernorm.weight", 16, 1},
+            {"gate_up", 0, "mlp.gate_proj.weight", 20, 16},
+            {"gate_up", 20, "mlp.up_proj.weight", 20, 16},
+            {"down", 0, "mlp.down_proj.weight", 16, 20}};
         for (Place p : layer) list.push_back({to + p.param, p.row, from + p.tensor, p.rows, p.cols});
         if (s.qkv_bias) {
             list.push_back({to + "qkv_bias", 0, from + "self_attn.q_proj.bias", q, 1});
@@ -59,8 +71,8 @@ std::vector<Place> places(const ModelShape& s) {
             list.push_back({to + "qkv_bias", q + kv, from + "self_attn.v_proj.bias", kv, 1});
         }
         if (s.qk_norm) {
-            list.push_back({to + "q_norm", 0, from + "self_attn.q_norm.weight", s.head_dim, 1});
-            list.push_back({to + "k_norm", 0, from + "self_attn.k_norm.weight", s.head_dim, 1});
+            list.push_back({to + "q_norm", 0, from + "self_attn.q_norm.weight", olmo2 ? q : s.head_dim, 1});
+            list.push_back({to + "k_norm", 0, from + "self_attn.k_norm.weight", olmo2 ? kv : s.head_dim, 1});
         }
     }
     return list;
@@ -110,6 +122,47 @@ TEST(ModelFolder, ReadsTheConfigsOfTheGoldens) {
     EXPECT_TRUE(qwen3.qk_norm && qwen3.tied);
     EXPECT_EQ(qwen3.window, 0);
     EXPECT_TRUE(read_model_shape(goldens / "qwen2").qkv_bias);
+    const ModelShape olmo2 = read_model_shape(goldens / "olmo2");
+    EXPECT_TRUE(olmo2.post_norm && olmo2.qk_norm && olmo2.qk_norm_whole);
+    EXPECT_EQ(olmo2.norm_eps, 1e-6);
+    const ModelShape phi3 = read_model_shape(goldens / "phi3");
+    EXPECT_EQ(phi3.rope_fraction, 0.5);
+    EXPECT_EQ(phi3.rope_scaling, "longrope");
+    EXPECT_EQ(phi3.rope_factor, 8);
+    EXPECT_EQ(phi3.rope_original_max_position, 64);
+    EXPECT_EQ(phi3.rope_short_factors, (std::vector<double>{1.25}));
+    EXPECT_EQ(phi3.rope_long_factors, (std::vector<double>{4.5}));
+    EXPECT_EQ(phi3.window, 47);
+}
+
+// A rank's rectangles of parameters are the same elements as those of the whole, and nothing around them is touched.
+TEST(ModelFolder, ReadsRectanglesOfParameters) {
+    for (const char* family : {"llama", "qwen2", "phi3"}) {
+        SCOPED_TRACE(family);
+        const ModelShape shape = read_model_shape(goldens / family);
+        const OwnedTensors params = params_of(shape, Dtype::f32);
+        load_weights(goldens / family, shape, params.all());
+        const FolderWeights weights(goldens / family, shape);
+        for (const NamedTensor& p : params.all()) {
+            const Rect all = extent(p.shape);
+            for (const Rect r :
+                 {Rect{0, 1, all.cols / 4, all.cols / 2}, Rect{all.rows / 3, (all.rows + 1) / 2, 1, all.cols - 2},
+                  Rect{all.rows / 2, all.rows - all.rows / 2, 0, all.cols}, Rect{all.rows, 0, 0, all.cols}}) {
+                const std::int64_t stride = r.cols + 3;
+                std::vector<float> part(static_cast<std::size_t>(r.rows * stride), -7.0f);
+                const TensorPiece piece{p.name, Dtype::f32, p.shape, r.row,
+                                        r.rows, r.col,      r.cols,  reinterpret_cast<std::byte*>(part.data()),
+                                        stride};
+                weights.read({&piece, 1});
+                for (std::int64_t i = 0; i < r.rows * stride; ++i) {
+                    const std::int64_t row = r.row + i / stride, col = i % stride;
+                    const float want =
+                        col < r.cols ? reinterpret_cast<const float*>(p.data)[row * all.cols + r.col + col] : -7.0f;
+                    ASSERT_EQ(part[static_cast<std::size_t>(i)], want) << p.name << " row " << row << " column " << col;
+                }
+            }
+        }
+    }
 }
 
 // Every tensor of both sets has the same bytes.
@@ -129,7 +182,7 @@ void expect_same_tensors(const fs::path& a, const fs::path& b) {
 }
 
 TEST(ModelFolder, RoundTripsEveryFamilyBitForBit) {
-    for (const char* family : {"llama", "smollm2", "qwen2", "qwen3"}) {
+    for (const char* family : {"llama", "smollm2", "qwen2", "qwen3", "olmo2", "phi3"}) {
         SCOPED_TRACE(family);
         const TempFolder folder;
         const ModelShape shape = read_model_shape(goldens / family);
@@ -316,6 +369,37 @@ TEST(ModelFolder, PicklesAndEmptyFoldersAreRefusedWithTheFix) {
     fs::remove(pickle.path() / "config.json");
     expect_error([&] { pickle.load(); }, {"config.json", "No such file"});
     expect_error([&] { read_model_shape(pickle.path() / "nowhere"); }, {"no model folder at"});
+}
+
+TEST(ModelFolder, CheckpointsOfOtherSystemsAreToldTheWay) {
+    const TempFolder folder;
+    const auto file = [&](const std::string& name, std::string_view bytes) {
+        fs::create_directories(fs::path(folder / name).parent_path());
+        write_bytes(folder / name, bytes);
+    };
+    const auto told = [&](const char* name, const std::string& what, const std::string& way) {
+        const std::string text = foreign_model(folder / name);
+        EXPECT_NE(text.find(what), std::string::npos) << name << ": " << text;
+        EXPECT_NE(text.find(way), std::string::npos) << name << ": " << text;
+    };
+    file("meta/params.json", "{}"), file("meta/consolidated.00.pth", "PK");
+    told("meta", "rotary pairs interleaved", "convert_llama_weights_to_hf.py");
+    file("megatron/latest_checkpointed_iteration.txt", "100");
+    told("megatron", "a checkpoint of Megatron-LM", "Megatron Bridge");
+    file("megatron/iter_0000100/mp_rank_00/model_optim_rng.pt", "PK\x03\x04");
+    told("megatron/iter_0000100", "a checkpoint of Megatron-LM", "Megatron Bridge");
+    told("megatron/iter_0000100/mp_rank_00/model_optim_rng.pt", "runs code when it is opened", "safetensors");
+    file("dcp/__0_0.distcp", "x");
+    told("dcp", "a distributed checkpoint of PyTorch", "safetensors");
+    file("gpt2_124M.bin", std::string_view("\xc6\xd7\x34\x01\x03\0\0\0", 8));
+    told("gpt2_124M.bin", "a model of llm.c, a GPT-2", "its token files keel does read");
+    file("model.gguf", "GGUF\3");
+    told("model.gguf", "llama.cpp", "model folder");
+    EXPECT_EQ(foreign_model(goldens / "llama"), "");
+    EXPECT_EQ(foreign_model(goldens / "llama/config.json"), "");
+    EXPECT_EQ(foreign_model(folder / "nothing"), "");
+    file("llama/params.json", "{}"), file("llama/consolidated.00.pth", "PK"), file("llama/config.json", "{}");
+    EXPECT_EQ(foreign_model(folder / "llama"), "");  // both forms side by side: the one that is read counts
 }
 
 TEST(ModelFolder, ParametersMustBeExactlyTheModels) {

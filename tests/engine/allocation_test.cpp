@@ -27,6 +27,7 @@ TEST(Step, AllocatesNothingOnAnyThread) {
         for (const char* policy : {"none", "block"}) {
             Config config = test::tiny_config(dtype);
             config.model.qk_norm = config.model.qkv_bias = true;
+            config.model.post_norm = config.model.qk_norm_whole = std::string(policy) == "block";
             config.memory.recompute = policy;
             config.data.train = {(dir.path() / "a.tok").string()};
             config.data.split = {0.8, 0.2, 0};

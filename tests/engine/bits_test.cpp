@@ -52,7 +52,10 @@ std::vector<Config> variants(const std::string& dtype) {
     Config wide = plain;  // more than one tile in every direction
     wide.model.hidden = 160, wide.model.head_dim = 40, wide.model.ffn = 320, wide.model.vocab = 517;
     wide.data.seq_len = 150, wide.memory.head_chunk = 64;
-    return {plain, all, wide};
+    Config behind = all;  // norms behind the branches; part of a head turns
+    behind.model.qkv_bias = false, behind.model.post_norm = behind.model.qk_norm_whole = true;
+    behind.model.rope_fraction = 0.75;
+    return {plain, all, wide, behind};
 }
 
 class Bits : public testing::TestWithParam<const char*> {};

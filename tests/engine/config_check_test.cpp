@@ -118,12 +118,12 @@ TEST(ConfigCheck, RefusesImpossibleShapes) {
 
 TEST(ConfigCheck, RefusesContradictoryRope) {
     EXPECT_REFUSED(c.model.rope_scaling = "lama3",
-                   "--model.rope_scaling is \"lama3\"; did you mean llama3? Choices are none, linear, llama3, yarn");
+                   "--model.rope_scaling is \"lama3\"; did you mean llama3? Choices are none, linear, llama3, yarn, longrope");
     EXPECT_REFUSED(c.model.rope_base = 0, "--model.rope_base is 0; it must be above 1 (10000 is usual)");
     EXPECT_REFUSED(c.model.rope_base = 1, "--model.rope_base is 1; it must be above 1 (10000 is usual)");
     EXPECT_REFUSED(c.model.rope_factor = 8,
-                   "--model.rope_factor 8 has no effect while --model.rope_scaling is none; choose linear, llama3 or yarn, "
-                   "or leave the factor at 1");
+                   "--model.rope_factor 8 has no effect while --model.rope_scaling is none; choose linear, llama3, yarn or "
+                   "longrope, or leave the factor at 1");
     EXPECT_REFUSED((c.model.rope_scaling = "linear", c.model.rope_factor = 0.5),
                    "--model.rope_factor is 0.5; it must be at least 1");
     EXPECT_REFUSED((c.model.rope_scaling = "llama3", c.model.rope_factor = 8),
@@ -139,6 +139,20 @@ TEST(ConfigCheck, RefusesContradictoryRope) {
                    "--model.rope_beta_slow is 0; it must be greater than 0");
     EXPECT_REFUSED((c.model.rope_scaling = "yarn", c.model.rope_original_max_position = 8192, c.model.rope_attention_factor = -1),
                    "--model.rope_attention_factor is -1; it must be 0 (choose) or the factor itself");
+    EXPECT_REFUSED(c.model.rope_fraction = 0.45,
+                   "--model.rope_fraction 0.45 of a head of 16 elements is 7; rotary positions pair them, so it must be even "
+                   "and at least 2");
+    EXPECT_REFUSED(c.model.rope_fraction = 1.5, "--model.rope_fraction is 1.5; it must be more than 0 and at most 1");
+    EXPECT_REFUSED(c.model.rope_long_factors = {1},
+                   "--model.rope_short_factors and --model.rope_long_factors have no effect while --model.rope_scaling is none; "
+                   "choose longrope, or leave them out");
+    EXPECT_REFUSED((c.model.rope_scaling = "longrope", c.model.rope_original_max_position = 64, c.model.rope_short_factors = {1, 2}),
+                   "--model.rope_short_factors has 2 numbers; longrope needs one for each of the 8 pairs of a head");
+    EXPECT_REFUSED((c.model.rope_scaling = "longrope", c.model.rope_original_max_position = 64, c.model.rope_fraction = 0.25,
+                    c.model.rope_short_factors = {1, 2}, c.model.rope_long_factors = {1, 0}),
+                   "--model.rope_long_factors is 0; it must be greater than 0");
+    EXPECT_REFUSED(c.model.qk_norm_whole = true,
+                   "--model.qk_norm_whole true says how q and k are normalised, and needs --model.qk_norm true");
 }
 
 TEST(ConfigCheck, RefusesContradictoryLengthsAndBatches) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <sstream>
+#include <type_traits>
 
 #include "engine/model/params.h"
 
@@ -40,7 +41,12 @@ void set(ModelGolden& golden, const std::string& key, const std::string& value) 
     golden.model.fields([&](const char* name, auto& member, const char*) {
         if (key != name) return;
         known = true;
-        std::istringstream(value) >> member;
+        std::istringstream in(value);
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(member)>, std::vector<double>>) {
+            for (double x; in >> x;) member.push_back(x);
+        } else {
+            in >> member;
+        }
     });
     if (!known) fail("golden ", golden.name, ": unknown key ", key);
 }
@@ -111,7 +117,7 @@ ModelGolden::ModelGolden(const std::string& which) : name(which) {
         in >> kind;
         if (kind == "documents") documents = numbers(in);
         else if (kind == "rows") while (in) rows.push_back(numbers(in));
-        else if (in >> key; kind == "set") in >> value, set(*this, key, value);
+        else if (in >> key; kind == "set") std::getline(in >> std::ws, value), set(*this, key, value);
         else {
             std::size_t n = 1;
             for (const std::int64_t dim : numbers(in)) n *= static_cast<std::size_t>(dim);
@@ -145,7 +151,7 @@ double ModelGolden::clip_factor(double norm) const { return std::min(1.0, clip /
 
 const std::vector<std::string>& ModelGolden::names() {
     static const std::vector<std::string> all = {"llama", "llama_tied",  "mistral",   "qwen2",
-                                                 "qwen3", "llama3_rope", "yarn_rope", "packed"};
+                                                 "qwen3", "olmo2", "phi3", "llama3_rope", "yarn_rope", "packed"};
     return all;
 }
 

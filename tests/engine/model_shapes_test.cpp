@@ -57,6 +57,23 @@ const std::vector<Shape> shapes = {
      {{7, 60, 1}, {68}},
      1e-2,
      "block"},
+    {"post_norm_and_whole_qk_norm",
+     [](ModelSection& m) { m.post_norm = m.qk_norm = m.qk_norm_whole = true, m.layers = 3, m.head_dim = 22; },
+     {{7, 60, 1}, {68}, {34, 34}}},
+    {"post_norm_recomputed",
+     [](ModelSection& m) {
+         m.post_norm = m.qk_norm = m.qk_norm_whole = m.tied = true, m.layers = 3, m.window = 33;
+     },
+     {{7, 60, 1}, {68}},
+     1e-2,
+     "block"},
+    {"post_norm_attention_recomputed",
+     [](ModelSection& m) { m.post_norm = m.qk_norm = m.qk_norm_whole = true; },
+     {{7, 60, 1}},
+     0,
+     "attention"},
+    {"post_norm_alone", [](ModelSection& m) { m.post_norm = m.qkv_bias = true; }, {{60, 3}}, 0, "norms"},
+    {"part_of_a_head_turns", [](ModelSection& m) { m.head_dim = 24, m.rope_fraction = 0.75, m.qk_norm = true; }, {{67}}},
     {"one_layer", [](ModelSection& m) { m.layers = 1; }, {{90}}, 1e-3},
     {"ten_layers", [](ModelSection& m) { m.layers = 10; }, {{40}}},
 };

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/model_shape.h"
 #include "tests/engine/model_runs.h"
 
 namespace keel {
@@ -116,9 +117,11 @@ TEST_P(ModelGoldens, TwentyStepsOfAdamwFollowTheTrueCurve) {
 Weights interleaved(const ModelSection& model, Weights weights) {
     const auto reorder = [&](Values& w, std::int64_t heads, std::size_t width) {
         const Values old = w;
-        const auto dim = static_cast<std::size_t>(model.head_dim), half = dim / 2;
+        const auto dim = static_cast<std::size_t>(model.head_dim), half = static_cast<std::size_t>(rotary_dim(model)) / 2;
         for (std::size_t row = 0; row < static_cast<std::size_t>(heads) * dim; ++row) {
-            const std::size_t r = row % dim, from = row - r + (r < half ? 2 * r : 2 * (r - half) + 1);
+            const std::size_t r = row % dim;
+            if (r >= 2 * half) continue;
+            const std::size_t from = row - r + (r < half ? 2 * r : 2 * (r - half) + 1);
             std::copy_n(old.begin() + static_cast<std::ptrdiff_t>(from * width), width,
                         w.begin() + static_cast<std::ptrdiff_t>(row * width));
         }
@@ -126,7 +129,7 @@ Weights interleaved(const ModelSection& model, Weights weights) {
     for (auto& [name, w] : weights) {
         if (name.ends_with(".qkv")) reorder(w, model.heads + model.kv_heads, static_cast<std::size_t>(model.hidden));
         if (name.ends_with(".qkv_bias")) reorder(w, model.heads + model.kv_heads, 1);
-        if (name.ends_with(".q_norm") || name.ends_with(".k_norm")) reorder(w, 1, 1);
+        if (name.ends_with(".q_norm") || name.ends_with(".k_norm")) reorder(w, static_cast<std::int64_t>(w.size()) / model.head_dim, 1);
     }
     return weights;
 }
@@ -150,6 +153,13 @@ TEST_P(ModelGoldens, WrongModelsAreFarOutsideOfTheBound) {
         ModelSection unscaled = golden.model;
         unscaled.rope_scaling = "none";
         expect_caught("unscaled_rope", unscaled, weights, rows);
+    }
+    if (golden.model.rope_scaling == "longrope") {
+        ModelSection whole = golden.model, shorter = golden.model;
+        whole.rope_fraction = 1, whole.rope_scaling = "none";
+        expect_caught("whole_rope", whole, weights, rows);
+        shorter.rope_long_factors = shorter.rope_short_factors;
+        expect_caught("short_rope", shorter, weights, rows);
     }
     if (golden.model.window) {
         ModelSection wider = golden.model;

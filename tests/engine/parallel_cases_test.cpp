@@ -101,6 +101,63 @@ TEST_F(ParallelCases, ATensorParallelRankTakesItsPartOfEveryMatrixAndAnExportGiv
     }
 }
 
+// A vocabulary may be larger than that of the weights: every new row is the mean of the old ones, in double, whatever the
+// layout, from a model folder and from a checkpoint; and none can be taken away.
+TEST_F(ParallelCases, AddedRowsOfAVocabularyAreTheMeanOfTheOldOnesOnEveryLayout) {
+    for (const bool tied : {false, true}) {
+        const std::string suffix = tied ? " tied" : "";
+        const fs::path folder = dir.path() / ("origin folder" + suffix);
+        Config c = config("origin" + suffix);
+        c.model.tied = tied;
+        on_ranks(c, [&](auto& run) {
+            save_model_folder(folder, model_shape(run.config.model), param_tensors(*run.model),
+                              {.tokenizer_from = {}, .dtype = Dtype::f32});
+            save_checkpoint(run);
+        });
+        const auto origin = tensors_of(checkpoint_of(c.run.dir, 0));
+        struct Start {
+            const char* name;
+            fs::path from;
+            int tp, pp, dp;
+        };
+        for (const Start& start : {Start{"one rank", folder, 1, 1, 1}, Start{"checkpoint", c.run.dir, 1, 1, 1},
+                                   Start{"tp 2", folder, 2, 1, 1}, Start{"tp 4, checkpoint", c.run.dir, 4, 1, 1},
+                                   Start{"pp 2, dp 2", folder, 1, 2, 2}}) {
+            Config grown = config(start.name + suffix);
+            grown.model = {}, grown.model.dtype = "f32", grown.model.vocab = 37;
+            grown.ckpt.init = start.from.string();
+            grown.parallel.tp = start.tp, grown.parallel.pp = start.pp, grown.parallel.dp = start.dp;
+            on_ranks(grown, [&](auto& run) { save_checkpoint(run); });
+            auto expected = origin;
+            for (const char* name : {"embed", "head"}) {
+                if (!origin.contains(name)) continue;
+                const std::string& bytes = origin.at(name);
+                const std::size_t hidden = bytes.size() / sizeof(float) / 31;
+                const auto* rows = reinterpret_cast<const float*>(bytes.data());
+                std::vector<float> mean;
+                for (std::size_t i = 0; i < hidden; ++i) {
+                    double sum = 0;
+                    for (std::size_t row = 0; row < 31; ++row) sum += static_cast<double>(rows[row * hidden + i]);
+                    mean.push_back(static_cast<float>(sum / 31));
+                }
+                for (int row = 31; row < 37; ++row)
+                    expected[name].append(reinterpret_cast<const char*>(mean.data()), hidden * sizeof(float));
+                for (const char* moment : {".m", ".v"}) expected[std::string(name) + moment].resize(37 * hidden * sizeof(float));
+            }
+            EXPECT_EQ(differing(expected, tensors_of(checkpoint_of(grown.run.dir, 0))), "") << start.name << suffix;
+        }
+    }
+    Config fewer = config("fewer");
+    fewer.model = {}, fewer.model.dtype = "f32", fewer.model.vocab = 30;
+    fewer.ckpt.init = (dir.path() / "origin folder").string();
+    try {
+        on_ranks(fewer, [](auto&) {});
+        FAIL();
+    } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find("has 31 rows, and none can be taken away"), std::string::npos) << e.what();
+    }
+}
+
 // P28. Each token is followed by one of two, evenly: ln 2 nats. Labels that nobody shifts are copies, 0 nats; shifted
 // twice, they are one of four, 2 ln 2. A loss nearer to ln 2 than to either has them right, at every edge of a slice.
 TEST_F(ParallelCases, TheLossOfABigramTextIsItsEntropy) {

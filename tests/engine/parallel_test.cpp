@@ -279,6 +279,24 @@ TEST(Parallel, OtherLayoutsAgreeWithOneRankWithinTheErrorOfANaiveEvaluation) {
     }
 }
 
+// Norms behind the branches, and of all of q and all of k, whose heads the ranks share (OLMo-2): the sums of squares meet.
+TEST(Parallel, NormsOfAllHeadsAgreeWithOneRankWithinTheErrorOfANaiveEvaluation) {
+    for (const char* dtype : {"f32", "bf16"}) {
+        Config config = small(dtype);
+        config.model.qkv_bias = false, config.model.post_norm = config.model.qk_norm_whole = true;
+        config.model.rope_fraction = 0.75;
+        const Bounds b = bounds(config);
+        for (const Layout& l : {Layout{.tp = 2, .sequence = false}, Layout{.tp = 4}, Layout{.tp = 2, .pp = 2, .cp = 2}}) {
+            const std::string what = concat(dtype, " post-norm ", name(l));
+            std::printf("%-60s %.2f of the bound\n", what.c_str(), expect_within(train(laid_out(config, l)), b, what));
+        }
+        config.parallel.tp = config.parallel.pp = 2;
+        const Outcome kept = train(config);
+        config.memory.recompute = "block";
+        EXPECT_EQ(kept, train(config)) << dtype;
+    }
+}
+
 // The batches above have documents on both sides of every cut of a row into slices.
 TEST(Parallel, DocumentsOfTheseTestsCrossTheCutsOfContextParallelRanks) {
     const Config config = small();

@@ -5,6 +5,7 @@
 // float> and <float, bf16> are the naive evaluation in keel's own precisions: keel's error is measured against theirs.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -24,7 +25,7 @@ public:
     using Array = ref::Array<R>;
 
     ReferenceModel(const ModelSection& model, const Weights& weights, double z_loss = 0, Fault fault = Fault::none)
-        : model_(model), rotary_(model), z_loss_(z_loss), fault_(fault) {
+        : model_(model), z_loss_(z_loss), fault_(fault) {
         for (const auto& [name, values] : weights) {
             master[name] = ref::cast<R>(values);
             grads[name] = m_[name] = v_[name] = Array(values.size(), R(0));
@@ -83,7 +84,7 @@ public:
 
 private:
     struct Layer {
-        Array in, qkv, mid, gate_up, act;
+        Array in, qkv, att_out, mid, gate_up, act, ffn_out;
         ref::Norm<R> attn_norm, q_norm, k_norm, ffn_norm;
         ref::Heads<R> heads;  // rotated q and k, v, and what attention made of them
     };
@@ -104,8 +105,8 @@ private:
         const std::size_t q_size = size(model_.heads) * dim, kv_size = size(model_.kv_heads) * dim;
         Layer& l = layers_[i];
         l.in = x;
-        l.attn_norm = norm(x, at(p + "attn_norm"));
-        l.qkv = ref::linear<R, Store>(l.attn_norm.y, at(p + "qkv"), tokens, first_term,
+        if (!model_.post_norm) l.attn_norm = norm(x, at(p + "attn_norm"));
+        l.qkv = ref::linear<R, Store>(model_.post_norm ? x : l.attn_norm.y, at(p + "qkv"), tokens, first_term,
                                       model_.qkv_bias ? &at(p + "qkv_bias") : nullptr);
         Array q = ref::columns(l.qkv, tokens, 0, q_size), k = ref::columns(l.qkv, tokens, q_size, kv_size);
         if (model_.qk_norm) {
@@ -116,11 +117,15 @@ private:
         l.heads.k = rotate(k, rows, 1);
         l.heads.v = ref::columns(l.qkv, tokens, q_size + kv_size, kv_size);
         ref::attention<R, Store>(l.heads, rows.lo, dim);
-        l.mid = ref::add<R, Store>(x, ref::linear<R, Store>(l.heads.y, at(p + "out"), tokens, first_term));
-        l.ffn_norm = norm(l.mid, at(p + "ffn_norm"));
-        l.gate_up = ref::linear<R, Store>(l.ffn_norm.y, at(p + "gate_up"), tokens, first_term);
+        l.att_out = ref::linear<R, Store>(l.heads.y, at(p + "out"), tokens, first_term);
+        if (model_.post_norm) l.attn_norm = norm(l.att_out, at(p + "attn_norm"));
+        l.mid = ref::add<R, Store>(x, model_.post_norm ? l.attn_norm.y : l.att_out);
+        if (!model_.post_norm) l.ffn_norm = norm(l.mid, at(p + "ffn_norm"));
+        l.gate_up = ref::linear<R, Store>(model_.post_norm ? l.mid : l.ffn_norm.y, at(p + "gate_up"), tokens, first_term);
         l.act = ref::swiglu<R, Store>(l.gate_up, size(model_.ffn));
-        return ref::add<R, Store>(l.mid, ref::linear<R, Store>(l.act, at(p + "down"), tokens, first_term));
+        l.ffn_out = ref::linear<R, Store>(l.act, at(p + "down"), tokens, first_term);
+        if (model_.post_norm) l.ffn_norm = norm(l.ffn_out, at(p + "ffn_norm"));
+        return ref::add<R, Store>(l.mid, model_.post_norm ? l.ffn_norm.y : l.ffn_out);
     }
 
     Array layer_backward(std::size_t i, const Rows& rows, const Array& dy) {
@@ -128,11 +133,14 @@ private:
         const std::size_t tokens = rows.ids.size(), dim = size(model_.head_dim);
         const std::size_t q_size = size(model_.heads) * dim, kv_size = size(model_.kv_heads) * dim;
         const Layer& l = layers_[i];
-        const Array dact = linear_backward(p + "down", dy, l.act, rows);
+        const bool post = model_.post_norm;
+        const Array dffn_out = post ? norm_backward(p + "ffn_norm", dy, l.ffn_out, l.ffn_norm.rstd) : dy;
+        const Array dact = linear_backward(p + "down", dffn_out, l.act, rows);
         const Array dgate_up = ref::swiglu_backward<R, Store>(dact, l.gate_up, size(model_.ffn));
-        const Array dffn = linear_backward(p + "gate_up", dgate_up, l.ffn_norm.y, rows);
-        const Array dmid = norm_backward(p + "ffn_norm", dffn, l.mid, l.ffn_norm.rstd, dy);
-        const Array datt = linear_backward(p + "out", dmid, l.heads.y, rows);
+        const Array dffn = linear_backward(p + "gate_up", dgate_up, post ? l.mid : l.ffn_norm.y, rows);
+        const Array dmid = post ? ref::add<R, Store>(dy, dffn) : norm_backward(p + "ffn_norm", dffn, l.mid, l.ffn_norm.rstd, dy);
+        const Array datt_out = post ? norm_backward(p + "attn_norm", dmid, l.att_out, l.attn_norm.rstd) : dmid;
+        const Array datt = linear_backward(p + "out", datt_out, l.heads.y, rows);
         ref::HeadGrads<R> d = ref::attention_backward<R, Store>(l.heads, datt, rows.lo, dim);
         d.dq = rotate(d.dq, rows, -1);
         d.dk = rotate(d.dk, rows, -1);
@@ -143,8 +151,8 @@ private:
         const Array dqkv = ref::joined(tokens, d.dq, d.dk, d.dv);
         if (model_.qkv_bias)
             for (std::size_t j = 0; j < dqkv.size(); ++j) grads[p + "qkv_bias"][j % (q_size + 2 * kv_size)] += dqkv[j];
-        const Array dattn = linear_backward(p + "qkv", dqkv, l.attn_norm.y, rows);
-        return norm_backward(p + "attn_norm", dattn, l.in, l.attn_norm.rstd, dmid);
+        const Array dattn = linear_backward(p + "qkv", dqkv, post ? l.in : l.attn_norm.y, rows);
+        return post ? ref::add<R, Store>(dmid, dattn) : norm_backward(p + "attn_norm", dattn, l.in, l.attn_norm.rstd, dmid);
     }
 
     ref::Norm<R> norm(const Array& x, const Array& gain) const {
@@ -158,7 +166,9 @@ private:
         return std::move(g.dx);
     }
     Array rotate(const Array& x, const Rows& rows, double sign) const {
-        return ref::rope<R, Store>(x, rows.positions, rotary_.frequency, size(model_.head_dim), sign, rotary_.scale);
+        const std::int32_t last = *std::max_element(rows.positions.begin(), rows.positions.end());
+        const ref::Rotary rotary(model_, size(last) + 1);
+        return ref::rope<R, Store>(x, rows.positions, rotary.frequency, size(model_.head_dim), sign, rotary.scale);
     }
     Array linear_backward(const std::string& name, const Array& dy, const Array& x, const Rows& rows) {
         ref::linear_wgrad(grads[name], dy, x, rows.ids.size(), first_term);
@@ -166,7 +176,6 @@ private:
     }
 
     const ModelSection model_;
-    const ref::Rotary rotary_;
     const double z_loss_;
     const Fault fault_;
     std::map<std::string, Array> params_, m_, v_;

@@ -16,12 +16,13 @@ struct Rotary {
     std::vector<double> frequency;
     double scale = 1;
 
-    explicit Rotary(const ModelSection& m) {
-        const double dim = static_cast<double>(m.head_dim), original = m.rope_original_max_position;
+    Rotary(const ModelSection& m, std::size_t row_tokens) {
+        const auto turning = static_cast<std::int64_t>(static_cast<double>(m.head_dim) * m.rope_fraction);
+        const double dim = static_cast<double>(turning), original = m.rope_original_max_position;
         const auto index = [&](double rotations) {
             return dim * std::log(original / (2 * std::numbers::pi * rotations)) / (2 * std::log(m.rope_base));
         };
-        for (std::int64_t i = 0; i < m.head_dim / 2; ++i) {
+        for (std::int64_t i = 0; i < turning / 2; ++i) {
             const double theta = std::pow(m.rope_base, -2.0 * static_cast<double>(i) / dim),
                          slow = theta / m.rope_factor;
             double keep = 1;  // share of theta that stays
@@ -37,7 +38,13 @@ struct Rotary {
             }
             keep = std::clamp(keep, 0.0, 1.0);
             frequency.push_back(keep * theta + (1 - keep) * slow);
+            if (m.rope_scaling == "longrope")
+                frequency.back() = theta / (static_cast<double>(row_tokens) > original ? m.rope_long_factors
+                                                                                       : m.rope_short_factors)[static_cast<std::size_t>(i)];
         }
+        if (m.rope_scaling == "longrope")
+            scale = m.rope_attention_factor > 0 ? m.rope_attention_factor
+                                                : std::sqrt(1 + std::log(m.rope_factor) / std::log(original));
         if (m.rope_scaling == "yarn")
             scale = m.rope_attention_factor > 0 ? m.rope_attention_factor : 0.1 * std::log(m.rope_factor) + 1;
     }

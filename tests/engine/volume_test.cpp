@@ -73,6 +73,7 @@ TEST(Volume, IsTheFormulaOnEveryRank) {
         };
         with([](Config& c) { c.parallel.tp = 2, c.parallel.sequence = false; });
         with([](Config& c) { c.parallel.tp = 2, c.memory.head_chunk = 7; });
+        with([](Config& c) { c.parallel.tp = 2, c.model.post_norm = c.model.qk_norm_whole = true; });
         // 61 rows on two ranks are 31 and 30: the ranks' buckets must close alike all the same.
         with([](Config& c) { c.parallel.tp = 2, c.model.vocab = 61, c.parallel.bucket = 3000; });
         with([](Config& c) { c.parallel.cp = 2; });

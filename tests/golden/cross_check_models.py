@@ -29,6 +29,10 @@ def float_is_double():
 def library_class(m):
     import transformers as t
 
+    if m.get("post_norm"):
+        return t.Olmo2Config, t.Olmo2ForCausalLM
+    if m.get("rope_scaling") == "longrope":
+        return t.Phi3Config, t.Phi3ForCausalLM
     if m["qkv_bias"]:
         return t.Qwen2Config, t.Qwen2ForCausalLM
     if m["qk_norm"]:
@@ -48,12 +52,19 @@ def library_config(m, config_class):
         rope.update(rope_type="yarn", factor=m["rope_factor"], beta_fast=m["rope_beta_fast"],
                     beta_slow=m["rope_beta_slow"],
                     original_max_position_embeddings=int(m["rope_original_max_position"]))
+    if m.get("rope_scaling") == "longrope":
+        rope.update(rope_type="longrope", factor=m["rope_factor"], short_factor=m["rope_short_factors"],
+                    long_factor=m["rope_long_factors"], partial_rotary_factor=m["rope_fraction"],
+                    original_max_position_embeddings=int(m["rope_original_max_position"]))
     extra = {"sliding_window": m["window"] or None} if m["window"] else {}
+    if m.get("rope_scaling") == "longrope":  # the class looks for it here, too
+        extra["original_max_position_embeddings"] = int(m["rope_original_max_position"])
     config = config_class(
         vocab_size=m["vocab"], hidden_size=m["hidden"], num_hidden_layers=m["layers"], head_dim=m["head_dim"],
         num_attention_heads=m["heads"], num_key_value_heads=m["kv_heads"], intermediate_size=m["ffn"],
         rms_norm_eps=m["norm_eps"], rope_parameters=rope, tie_word_embeddings=bool(m["tied"]),
-        max_position_embeddings=1024, use_cache=False, bos_token_id=0, eos_token_id=1, pad_token_id=None, **extra)
+        max_position_embeddings=int(m["rope_original_max_position"] * m["rope_factor"]) if
+        m.get("rope_scaling") == "longrope" else 1024, use_cache=False, bos_token_id=0, eos_token_id=1, pad_token_id=None, **extra)
     config._attn_implementation = "eager"
     return config
 
@@ -66,7 +77,11 @@ def library_weights(m, p):
         out["lm_head.weight"] = p["head"]
     for i in range(m["layers"]):
         theirs, mine = f"model.layers.{i}.", f"layers.{i}."
-        for name, part in zip("qkv", p[mine + "qkv"].split([q, kv, kv])):
+        fused = m.get("rope_scaling") == "longrope"
+        if fused:
+            out[theirs + "self_attn.qkv_proj.weight"] = p[mine + "qkv"]
+            out[theirs + "mlp.gate_up_proj.weight"] = p[mine + "gate_up"]
+        for name, part in zip("qkv", p[mine + "qkv"].split([q, kv, kv]) if not fused else ()):
             out[theirs + f"self_attn.{name}_proj.weight"] = part
         if m["qkv_bias"]:
             for name, part in zip("qkv", p[mine + "qkv_bias"].split([q, kv, kv])):
@@ -75,11 +90,13 @@ def library_weights(m, p):
             out[theirs + "self_attn.q_norm.weight"] = p[mine + "q_norm"]
             out[theirs + "self_attn.k_norm.weight"] = p[mine + "k_norm"]
         gate, up = p[mine + "gate_up"].chunk(2)
-        out.update({theirs + "input_layernorm.weight": p[mine + "attn_norm"],
+        norms = ("post_attention", "post_feedforward") if m.get("post_norm") else ("input", "post_attention")
+        out.update({theirs + norms[0] + "_layernorm.weight": p[mine + "attn_norm"],
                     theirs + "self_attn.o_proj.weight": p[mine + "out"],
-                    theirs + "post_attention_layernorm.weight": p[mine + "ffn_norm"],
-                    theirs + "mlp.gate_proj.weight": gate, theirs + "mlp.up_proj.weight": up,
+                    theirs + norms[1] + "_layernorm.weight": p[mine + "ffn_norm"],
                     theirs + "mlp.down_proj.weight": p[mine + "down"]})
+        if not fused:
+            out.update({theirs + "mlp.gate_proj.weight": gate, theirs + "mlp.up_proj.weight": up})
     return out
 
 
@@ -114,9 +131,11 @@ def difference(a, b):
     return (torch.as_tensor(a, dtype=torch.float64) - torch.as_tensor(b, dtype=torch.float64)).abs().max().item()
 
 
-def main():
+def main(only=None):
     worst = {}
     for name, m in ours.MODELS.items():
+        if only and name not in only:
+            continue
         config_class, model_class = library_class(m)
         with float_is_double():
             model = model_class(library_config(m, config_class)).double().eval()

@@ -38,6 +38,32 @@ def raw(dtype, x):
     return (x.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()  # bfloat16; the values are exact
 
 
+def olmo2_tensors(d):
+    out = {"model.embed_tokens.weight": (V, H), "model.norm.weight": (H,), "lm_head.weight": (V, H)}
+    for i in range(L):
+        p = f"model.layers.{i}."
+        out |= {
+            p + "self_attn.q_proj.weight": (A * d, H), p + "self_attn.k_proj.weight": (K * d, H),
+            p + "self_attn.v_proj.weight": (K * d, H), p + "self_attn.o_proj.weight": (H, A * d),
+            p + "self_attn.q_norm.weight": (A * d,), p + "self_attn.k_norm.weight": (K * d,),
+            p + "post_attention_layernorm.weight": (H,), p + "post_feedforward_layernorm.weight": (H,),
+            p + "mlp.gate_proj.weight": (I, H), p + "mlp.up_proj.weight": (I, H), p + "mlp.down_proj.weight": (H, I),
+        }
+    return out
+
+
+def phi3_tensors(d):
+    out = {"model.embed_tokens.weight": (V, H), "model.norm.weight": (H,), "lm_head.weight": (V, H)}
+    for i in range(L):
+        p = f"model.layers.{i}."
+        out |= {
+            p + "input_layernorm.weight": (H,), p + "post_attention_layernorm.weight": (H,),
+            p + "self_attn.qkv_proj.weight": ((A + 2 * K) * d, H), p + "self_attn.o_proj.weight": (H, A * d),
+            p + "mlp.gate_up_proj.weight": (2 * I, H), p + "mlp.down_proj.weight": (H, I),
+        }
+    return out
+
+
 def tensors(d, tied=False, bias=False, qk_norm=False):
     out = {"model.embed_tokens.weight": (V, H), "model.norm.weight": (H,)}
     if not tied:
@@ -103,3 +129,13 @@ write("qwen3", "bfloat16", {
     "head_dim": 8, "attention_bias": False, "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
     "layer_types": ["full_attention"] * L, "sliding_window": None, "use_sliding_window": False,
     "tie_word_embeddings": True, "eos_token_id": 2}, tensors(8, tied=True, qk_norm=True))
+write("olmo2", "bfloat16", {
+    "model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "torch_dtype": "bfloat16", "rms_norm_eps": 1e-6,
+    "rope_theta": 500000, "rope_scaling": None, "attention_bias": False, "tie_word_embeddings": False,
+    "pad_token_id": 2, "eos_token_id": 2}, olmo2_tensors(4))
+write("phi3", "bfloat16", {
+    "model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "original_max_position_embeddings": 64,
+    "rope_scaling": {"type": "su", "short_factor": [1.25], "long_factor": [4.5]},
+    "sliding_window": 47, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attention_bias": False, "tie_word_embeddings": False,
+    "auto_map": {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}, "eos_token_id": 2}, phi3_tensors(4), shards=2)

@@ -5,11 +5,11 @@
     venv/bin/python tests/golden/make_models.py --cross-check    # compares with transformers and torch.optim instead
 
 Independent of keel: the forward pass is written out below in PyTorch double precision, gradients are autograd's. With
---cross-check the same weights run through the Llama, Mistral, Qwen2 and Qwen3 classes of `transformers`, unmodified
-but for "float" meaning double while they run (they compute norms, angles and softmax in float32), and the trajectory
+--cross-check the same weights run through the Llama, Mistral, Qwen2, Qwen3, OLMo-2 and Phi-3 classes of `transformers`,
+unmodified but for "float" meaning double while they run (they compute norms, angles and softmax in float32), and the trajectory
 through torch.optim.AdamW. Measured with torch 2.15.0 and transformers 5.24.0, largest difference over all models:
-  logits 2.5e-14, gradients 6.6e-15, losses of the 20 steps 2.7e-15, parameters after them 1.3e-13
-  (the library as it is, in float32, is up to 2.1e-5 away in a logit: what float32 costs).
+  logits 2.5e-14, gradients 6.6e-15, losses of the 20 steps 1.5e-14, parameters after them 1.3e-13
+  (the library as it is, in float32, is up to 4.3e-5 away in a logit: what float32 costs).
 
 Weights are not stored. They and the token ids come from a hash (see `hashed`) that tests/engine/model_golden.h repeats;
 every value is exact in bfloat16, so float64, float32 and bfloat16 models start from the same numbers and what differs
@@ -56,6 +56,14 @@ MODELS = {
     # The ramp runs from pair 1 to pair 4; 300 positions > 256.
     "yarn_rope": dict(BASE, **ONE_DOCUMENT, head_dim=16, kv_heads=1, rope_scaling="yarn", rope_factor=4.0,
                       rope_original_max_position=256.0, rope_beta_fast=8.0, rope_beta_slow=1.0),
+    # Norms behind the branches, and of all of q and all of k.
+    "olmo2": dict(BASE, **ONE_DOCUMENT, post_norm=1, qk_norm=1, qk_norm_whole=1, head_dim=16, norm_eps=1e-3),
+    # Six of eight pairs turn, each at its own share of the plain frequency; 300 positions > 64, so those are the long ones,
+    # and the 64 of the trajectory's rows are not: they take the short ones.
+    "phi3": dict(BASE, **ONE_DOCUMENT, heads=2, kv_heads=1, head_dim=16, window=47,
+                 rope_fraction=0.75, rope_scaling="longrope", rope_factor=8.0, rope_original_max_position=64.0,
+                 rope_short_factors=[1.0, 1.0, 1.25, 1.5, 1.75, 2.0],
+                 rope_long_factors=[1.0, 1.5, 2.5, 4.0, 6.0, 8.0]),
     "packed": dict(BASE, documents=[1, 37, 100, 1, 1, 160], rows=[[1, 20, 43], [30, 33, 1]]),
 }
 
@@ -101,8 +109,9 @@ def shapes(m):
         if m["qkv_bias"]:
             yield layer + "qkv_bias", (q + 2 * kv,)
         if m["qk_norm"]:
-            yield layer + "q_norm", (m["head_dim"],)
-            yield layer + "k_norm", (m["head_dim"],)
+            whole = m.get("qk_norm_whole")
+            yield layer + "q_norm", (q if whole else m["head_dim"],)
+            yield layer + "k_norm", (kv if whole else m["head_dim"],)
         yield layer + "out", (hidden, q)
         yield layer + "ffn_norm", (hidden,)
         yield layer + "gate_up", (2 * ffn, hidden)
@@ -125,9 +134,9 @@ def initial(m, name, shape):
     return values.reshape(shape)
 
 
-def rope_frequencies(m):
-    """Angle per position of each pair, and what cos and sin are multiplied by."""
-    dim, base, kind = m["head_dim"], m["rope_base"], m.get("rope_scaling", "none")
+def rope_frequencies(m, row_tokens):
+    """Angle per position of each pair that turns, and what cos and sin are multiplied by."""
+    dim, base, kind = int(m["head_dim"] * m.get("rope_fraction", 1)), m["rope_base"], m.get("rope_scaling", "none")
     plain = [base ** (-2.0 * i / dim) for i in range(dim // 2)]
     if kind == "none":
         return plain, 1.0
@@ -144,6 +153,9 @@ def rope_frequencies(m):
                 s = (original / wavelength - low) / (high - low)
                 out.append((1 - s) * theta / factor + s * theta)
         return out, 1.0
+    if kind == "longrope":
+        divisors = m["rope_long_factors" if row_tokens > original else "rope_short_factors"]
+        return [theta / d for theta, d in zip(plain, divisors)], math.sqrt(1 + math.log(factor) / math.log(original))
     assert kind == "yarn"
 
     def index(rotations):
@@ -171,8 +183,10 @@ def rms_norm(x, gain, eps, fault):
 
 
 def rotate(x, cos, sin, fault):
-    """x [tokens, heads, head_dim]; cos and sin [tokens, 1, head_dim / 2]."""
-    half = x.shape[-1] // 2
+    """x [tokens, heads, head_dim]; cos and sin [tokens, 1, pairs]. What is past the pairs stays as it is."""
+    half = cos.shape[-1]
+    if 2 * half < x.shape[-1]:
+        return torch.cat((rotate(x[..., : 2 * half], cos, sin, fault), x[..., 2 * half :]), -1)
     if fault == "interleaved_rope":
         a, b = x[..., 0::2], x[..., 1::2]
         return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2)
@@ -187,6 +201,10 @@ def forward(m, p, ids, documents, fault=None):
         documents = [tokens]
     if fault == "unscaled_rope":
         m = dict(m, rope_scaling="none")
+    if fault == "whole_rope":
+        m = dict(m, rope_fraction=1, rope_scaling="none")
+    if fault == "short_rope":
+        m = dict(m, rope_long_factors=m["rope_short_factors"])
     if fault == "window_plus_one":
         m = dict(m, window=m["window"] + 1)
     starts = torch.tensor([sum(documents[:d]) for d, n in enumerate(documents) for _ in range(n)])
@@ -197,7 +215,7 @@ def forward(m, p, ids, documents, fault=None):
     if m["window"]:
         visible &= query - key < m["window"]
 
-    frequencies, attention_factor = rope_frequencies(m)
+    frequencies, attention_factor = rope_frequencies(m, tokens)
     angles = positions[:, None] * torch.tensor(frequencies, dtype=torch.float64)
     cos, sin = (f(angles)[:, None, :] * attention_factor for f in (torch.cos, torch.sin))
     cos, sin = cos.to(p["embed"].dtype), sin.to(p["embed"].dtype)
@@ -205,20 +223,25 @@ def forward(m, p, ids, documents, fault=None):
     x = p["embed"][torch.tensor(ids)]
     for i in range(m["layers"]):
         w = {k.rsplit(".", 1)[1]: v for k, v in p.items() if k.startswith(f"layers.{i}.")}
-        h = rms_norm(x, w["attn_norm"], eps, fault) @ w["qkv"].T
+        post = m.get("post_norm")
+        h = (x if post else rms_norm(x, w["attn_norm"], eps, fault)) @ w["qkv"].T
         if m["qkv_bias"]:
             h = h + w["qkv_bias"]
-        q, k, v = (part.reshape(tokens, -1, dim)
-                   for part in torch.split(h, [heads * dim, kv_heads * dim, kv_heads * dim], -1))
-        if m["qk_norm"]:
+        q, k, v = torch.split(h, [heads * dim, kv_heads * dim, kv_heads * dim], -1)
+        if m.get("qk_norm_whole"):
+            q, k = rms_norm(q, w["q_norm"], eps, fault), rms_norm(k, w["k_norm"], eps, fault)
+        q, k, v = (part.reshape(tokens, -1, dim) for part in (q, k, v))
+        if m["qk_norm"] and not m.get("qk_norm_whole"):
             q, k = rms_norm(q, w["q_norm"], eps, fault), rms_norm(k, w["k_norm"], eps, fault)
         q, k = rotate(q, cos, sin, fault), rotate(k, cos, sin, fault)
         k, v = (part.repeat_interleave(heads // kv_heads, dim=1) for part in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(dim)
         weights = wide(scores).masked_fill(~visible, -math.inf).softmax(-1).to(x.dtype)
-        x = x + torch.einsum("hqk,khd->qhd", weights, v).reshape(tokens, -1) @ w["out"].T
-        gate, up = (rms_norm(x, w["ffn_norm"], eps, fault) @ w["gate_up"].T).chunk(2, -1)
-        x = x + (gate * torch.sigmoid(gate) * up) @ w["down"].T
+        branch = torch.einsum("hqk,khd->qhd", weights, v).reshape(tokens, -1) @ w["out"].T
+        x = x + (rms_norm(branch, w["attn_norm"], eps, fault) if post else branch)
+        gate, up = ((x if post else rms_norm(x, w["ffn_norm"], eps, fault)) @ w["gate_up"].T).chunk(2, -1)
+        branch = (gate * torch.sigmoid(gate) * up) @ w["down"].T
+        x = x + (rms_norm(branch, w["ffn_norm"], eps, fault) if post else branch)
     return wide(rms_norm(x, p["final_norm"], eps, fault) @ p["embed" if m["tied"] else "head"].T)
 
 
@@ -286,6 +309,9 @@ def faults(m):
         yield "unscaled_rope"
     if m["window"]:
         yield "window_plus_one"
+    if m.get("rope_scaling") == "longrope":
+        yield "whole_rope"
+        yield "short_rope"
 
 
 def golden(name, m):
@@ -316,7 +342,10 @@ def golden(name, m):
 
 
 def write(path, m, tensors):
-    lines = [f"set {k} {v}" for k, v in m.items() if k not in ("documents", "rows")]
+    def text(value):
+        return " ".join(map(str, value)) if isinstance(value, list) else value
+
+    lines = [f"set {k} {text(v)}" for k, v in m.items() if k not in ("documents", "rows")]
     lines.append("documents " + " ".join(map(str, m["documents"])))
     lines.append("rows " + " / ".join(" ".join(map(str, row)) for row in m["rows"]))
     lines += ["tensor " + key + " " + " ".join(map(str, value.shape)) for key, value in tensors]
@@ -329,14 +358,17 @@ def write(path, m, tensors):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--cross-check", action="store_true")
+    parser.add_argument("--only", nargs="*", help="names of models; without it all")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.cross_check:
         import cross_check_models
 
-        cross_check_models.main()
+        cross_check_models.main(arguments.only)
     else:
         for model_name, spec in MODELS.items():
+            if arguments.only and model_name not in arguments.only:
+                continue
             tensors = list(golden(model_name, spec))
             target = pathlib.Path(__file__).parent / f"model_{model_name}.golden"
             write(target, spec, tensors)
