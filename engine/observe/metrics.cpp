@@ -52,8 +52,8 @@ void Metrics::format(const Ledger& ledger) {
     counter("keel_samples_total", "Samples consumed.", s.progress.samples);
     counter("keel_tokens_total", "Tokens trained on, padding left out.", s.progress.tokens);
     counter("keel_flops_total", "Floating-point operations of useful work.", s.total_flops);
-    text_.family("keel_skipped_steps_total", "counter", "Steps that changed no weight.")
-        .sample(static_cast<double>(s.progress.skipped), "reason", "not_finite");
+    text_.family("keel_skipped_steps_total", "counter", "Steps that changed no weight: not finite, or passed over.")
+        .sample(static_cast<double>(s.progress.skipped), "reason", "no_update");
     if (s.plan.samples > 0) {  // a step was taken
         gauge("keel_train_loss", "Mean token loss of the last optimizer step (nats).", s.result.loss.mean());
         gauge("keel_grad_norm", "Global gradient norm of the last step, before clipping.", s.result.grad_norm);

@@ -106,7 +106,7 @@ TEST(Metrics, AreOneWholeFileAtAnyMoment) {
     const std::string run = folder.path().filename();
     for (const std::string line :
          {"keel_step{run=\"RUN\"} 7\n", "keel_samples_total{run=\"RUN\"} 50\n", "keel_tokens_total{run=\"RUN\"} 1600\n",
-          "keel_flops_total{run=\"RUN\"} 3e+12\n", "keel_skipped_steps_total{run=\"RUN\",reason=\"not_finite\"} 1\n",
+          "keel_flops_total{run=\"RUN\"} 3e+12\n", "keel_skipped_steps_total{run=\"RUN\",reason=\"no_update\"} 1\n",
           "keel_train_loss{run=\"RUN\"} NaN\n", "keel_grad_norm{run=\"RUN\"} +Inf\n",
           "keel_learning_rate{run=\"RUN\"} 0.001\n", "keel_eval_loss{run=\"RUN\",set=\"valid\"} 3\n",
           "keel_step_seconds_count{run=\"RUN\"} 1\n", "keel_tokens_per_second{run=\"RUN\"} 1024\n",
