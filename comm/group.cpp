@@ -23,7 +23,7 @@ const char* name_of(Collective kind) {
     return "?";
 }
 
-std::string name_of(Element element, int width) {
+const char* name_of(Element element) {
     switch (element) {
         case Element::f32: return "float32";
         case Element::f64: return "float64";
@@ -31,7 +31,10 @@ std::string name_of(Element element, int width) {
         case Element::i64: return "int64";
         case Element::raw: break;
     }
-    return width == 1 ? "bytes" : concat("elements of ", width, " bytes");
+    return "bytes";
+}
+std::string name_of(Element element, int width) {
+    return element == Element::raw && width != 1 ? concat("elements of ", width, " bytes") : name_of(element);
 }
 
 bool is_vote(Collective kind) {
@@ -71,7 +74,8 @@ Ticket::~Ticket() {
 }
 
 Group::Group(std::string name, std::vector<int> members, int rank)
-    : name_(std::move(name)), members_(std::move(members)), rank_(rank) {}
+    : name_(std::move(name)), members_(std::move(members)), whole_name_(concat(name_, " group of ", rank_list(members_))),
+      rank_(rank) {}
 
 std::string Group::Call::text() const {
     if (is_vote(kind)) return name_of(kind);
@@ -81,7 +85,7 @@ std::string Group::Call::text() const {
 }
 
 std::string Group::describe(const Call& call) const {
-    return concat(name_, " group of ", rank_list(members_), ": ", call.text(), " (#", number_, ")");
+    return concat(whole_name_, ": ", call.text(), " (#", number_, ")");
 }
 
 void Group::fail_disagreement(const std::vector<Call>& calls) const {
@@ -95,29 +99,29 @@ void Group::fail_disagreement(const std::vector<Call>& calls) const {
             if (calls[q].agrees(calls[r])) told[q] = true, same.push_back(members_[q]);
         brought += concat(brought.empty() ? "" : "; ", rank_list(same), " brought ", calls[r].text());
     }
-    fail(concat(name_, " group of ", rank_list(members_), ": ranks disagree in collective #", number_, ": ", brought,
+    fail(concat(whole_name_, ": ranks disagree in collective #", number_, ": ", brought,
                 "; every rank must make the same calls in the same order"));
 }
 
 void Group::expect_parts(const char* what, std::int64_t all, std::int64_t part) const {
     if (all != part * size())
-        fail(concat(name_, " group of ", rank_list(members_), ": ", what, " has ", all, " elements, which is not ",
+        fail(concat(whole_name_, ": ", what, " has ", all, " elements, which is not ",
                     size(), " parts of ", part, "; pad it"));
 }
 
 void Group::expect_rank(const char* what, int rank) const {
     if (rank < 0 || rank >= size())
-        fail(concat(name_, " group of ", rank_list(members_), ": ", what, " is ", rank, ", which is not in 0…",
+        fail(concat(whole_name_, ": ", what, " is ", rank, ", which is not in 0…",
                     size() - 1));
 }
 
 void Group::expect_peer(const char* what, int rank, int channel) const {
     expect_rank(what, rank);
     if (rank == rank_)
-        fail(concat(name_, " group of ", rank_list(members_), ": ", what, " is the rank itself, ", rank));
+        fail(concat(whole_name_, ": ", what, " is the rank itself, ", rank));
     if (channel < 0 || channel >= max_channels)
         fail(
-            concat(name_, " group of ", rank_list(members_), ": channel ", channel, " is not in 0…", max_channels - 1));
+            concat(whole_name_, ": channel ", channel, " is not in 0…", max_channels - 1));
 }
 
 void Group::perform(Stream* stream, const Call& call) {
@@ -149,6 +153,9 @@ void Group::perform(Stream* stream, const Call& call) {
         const Counted counted(seconds_);
         const Calls::Scope noted(
             calls_, {name_.c_str(), name_of(call.kind), number_, is_vote(call.kind) ? 0 : call.bytes(), -1, -1, 0});
+        const bool vote = is_vote(call.kind), raw = call.element == Element::raw;
+        const UnderWay::Scope scope(under_way_, {whole_name_.c_str(), name_of(call.kind), vote ? 0 : raw ? call.bytes() : call.count,
+                                                 name_of(call.element), number_, -1});
         run(stream, call);
     }
     switch (call.kind) {
@@ -187,16 +194,18 @@ void Group::take(Stream& stream, std::byte* data, std::int64_t bytes, int from, 
     const Counted counted(seconds_);
     const Calls::Scope noted(calls_, {name_.c_str(), "receive", 0, bytes, members_[static_cast<std::size_t>(from)],
                                       members_[static_cast<std::size_t>(rank_)], channel});
+    const UnderWay::Scope scope(under_way_, {whole_name_.c_str(), "receive", bytes, "bytes", 0, from});
     receive_bytes(stream, data, bytes, from, channel);
 }
 
 void Group::wait(Stream& stream, Ticket& ticket) {
     if (!ticket) return;
     if (ticket.group_ != this)
-        fail(concat(name_, " group of ", rank_list(members_), ": the ticket is of another group"));
+        fail(concat(whole_name_, ": the ticket is of another group"));
     void* message = std::exchange(ticket.message_, nullptr);
     ticket.group_ = nullptr;
     const Counted counted(seconds_);
+    const UnderWay::Scope scope(under_way_, {whole_name_.c_str(), "send, not yet taken", 0, "", 0, -1});
     end_send(stream, message);
 }
 

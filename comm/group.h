@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "comm/calls.h"
+#include "comm/under_way.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/stream.h"
 #include "kernels/base/view.h"
@@ -150,6 +151,8 @@ public:
     const Traffic& traffic() const { return traffic_; }
     // How long callers of this object were in collectives, receives and waits: moving bytes and waiting for the others.
     double seconds() const { return seconds_; }
+    // From now on, what is being waited for is noted there; it outlives the group.
+    void note_in(UnderWay* under_way) { under_way_ = under_way; }
     std::int64_t collectives() const { return number_; }  // how many were begun, votes and barriers included
     // From now on every call is noted there, by the thread that makes it; null ends that. It outlives the group, or that.
     void note_calls(Calls* calls) { calls_ = calls; }
@@ -226,7 +229,9 @@ private:
 
     std::string name_;
     std::vector<int> members_;
+    std::string whole_name_;  // "dp_cp group of ranks 0,1"
     int rank_;
+    UnderWay* under_way_ = nullptr;
     std::int64_t number_ = 0;
     Traffic traffic_;
     double seconds_ = 0;

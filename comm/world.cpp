@@ -27,7 +27,9 @@ std::unique_ptr<Group> World::group(const std::string& name, std::span<const int
     const auto self = std::find(members.begin(), members.end(), rank());
     if (self == members.end())
         fail("group ", name, " of ", rank_list(members), ": rank ", rank(), " is no member, and must not make it");
-    return make_group(name, {members.begin(), members.end()}, static_cast<int>(self - members.begin()));
+    auto made = make_group(name, {members.begin(), members.end()}, static_cast<int>(self - members.begin()));
+    made->note_in(&under_way_);
+    return made;
 }
 
 std::unique_ptr<Group> World::everyone(const std::string& name) {

@@ -31,6 +31,8 @@ public:
     std::unique_ptr<Group> group(const std::string& name, std::span<const int> members);
     std::unique_ptr<Group> everyone(const std::string& name = "world");  // all ranks, in order
 
+    const UnderWay& under_way() const { return under_way_; }  // what this rank waits for in any of its groups
+
     // As Group::abort.
     virtual void abort(const std::string& why) noexcept = 0;
     // Whether a rank has, as far as this one knows by now; any thread may ask.
@@ -38,6 +40,9 @@ public:
 
 protected:
     virtual std::unique_ptr<Group> make_group(const std::string& name, std::vector<int> members, int rank) = 0;
+
+private:
+    UnderWay under_way_;
 };
 
 class SoloWorld final : public World {
