@@ -81,6 +81,48 @@ void check_owned(const CheckpointInfo& info, std::span<const TensorPiece> owned)
              here.size() == wanted.size() ? " others" : "", "; it was saved under another layout");
 }
 
+// Of one run, told from others that share the storage.
+fs::path folder_of(const fs::path& dir, const fs::path& checkpoint_root) {
+    std::error_code error;
+    const fs::path root = fs::weakly_canonical(fs::absolute(checkpoint_root), error);
+    return dir / hash_of(error ? checkpoint_root.string() : root.string()).substr(0, 16);
+}
+
+fs::path part_in(const fs::path& folder, const char* kind, int rank, int ranks) {
+    std::array<char, 48> name{};
+    std::snprintf(name.data(), name.size(), "%s-%05d-of-%05d", kind, rank, ranks);
+    return folder / name.data();
+}
+
+fs::path path_in(const fs::path& folder, const Entry& e, int ranks) {
+    return part_in(folder, e.kind.c_str(), e.owner, ranks) / step_folder_name(e.step);
+}
+
+// Everything on this node that is a part of some rank, with its sizes right; hashes are looked at when one is chosen. What is
+// no part, and should be, goes into `doubts`, a line each.
+std::vector<Entry> entries_here(const fs::path& folder, int ranks, int holder, std::string& doubts) {
+    std::vector<Entry> found;
+    for (int owner = 0; owner < ranks; ++owner)
+        for (const char* kind : {"part", "copy"}) {
+            std::vector<StepFolder> steps;
+            try {
+                steps = step_folders(part_in(folder, kind, owner, ranks));
+            } catch (const Error& e) {
+                doubts += concat(e.what(), "\n");
+            }
+            for (const StepFolder& step : steps) try {
+                    const CheckpointInfo info = open_checkpoint(step.path);
+                    const Json state = parse_part_state(info);
+                    if (state.at("rank") != owner || state.at("ranks") != ranks)
+                        fail(step.path.string(), " says that it is another rank's");
+                    found.push_back({info.step, state.at("save").get<std::string>(), owner, holder, kind});
+                } catch (const std::exception& e) {
+                    doubts += concat(e.what(), "\n");
+                }
+        }
+    return found;
+}
+
 // Removes all steps but one, good or bad, older or of a history that was left.
 void keep_only(const fs::path& root, std::int64_t step) {
     std::error_code ignored;
@@ -117,20 +159,14 @@ LocalCheckpoints::LocalCheckpoints(Group& world, const fs::path& dir, const fs::
         fail_usage("a partner ", distance, " ranks away is none of ", ranks_,
                    "; give less, such as the number of ranks per node");
     if (ranks_ == 1) distance_ = 0;
-    std::error_code error;
-    const fs::path root = fs::weakly_canonical(fs::absolute(checkpoint_root), error);
-    folder_ = dir / hash_of(error ? checkpoint_root.string() : root.string()).substr(0, 16);
+    folder_ = folder_of(dir, checkpoint_root);
     together(world, "preparing local checkpoints", [&] {
         prepare_checkpoint_root(part("part", world.rank()));
         if (distance_ != 0) prepare_checkpoint_root(part("copy", (world.rank() + ranks_ - distance_) % ranks_));
     });
 }
 
-fs::path LocalCheckpoints::part(const char* kind, int rank) const {
-    std::array<char, 48> name{};
-    std::snprintf(name.data(), name.size(), "%s-%05d-of-%05d", kind, rank, ranks_);
-    return folder_ / name.data();
-}
+fs::path LocalCheckpoints::part(const char* kind, int rank) const { return part_in(folder_, kind, rank, ranks_); }
 
 fs::path LocalCheckpoints::save(Group& world, std::int64_t step, const std::string& state,
                                 std::span<const TensorPiece> owned) {
@@ -167,28 +203,8 @@ std::optional<LocalCheckpoints::Found> LocalCheckpoints::find_newest(Group& worl
     const auto tell = [&](const std::string& text) {
         if (warn && rank == 0) warn("passing over a local checkpoint: " + text);
     };
-    // Everything on this node that is a part of some rank, with its sizes right; hashes are looked at when one is
-    // chosen.
-    std::vector<Entry> mine;
     std::string doubts;
-    for (int owner = 0; owner < ranks_; ++owner)
-        for (const char* kind : {"part", "copy"}) {
-            std::vector<StepFolder> folders;
-            try {
-                folders = step_folders(part(kind, owner));
-            } catch (const Error& e) {
-                doubts += concat(e.what(), "\n");
-            }
-            for (const StepFolder& folder : folders) try {
-                    const CheckpointInfo info = open_checkpoint(folder.path);
-                    const Json state = parse_part_state(info);
-                    if (state.at("rank") != owner || state.at("ranks") != ranks_)
-                        fail(folder.path.string(), " says that it is another rank's");
-                    mine.push_back({info.step, state.at("save").get<std::string>(), owner, rank, kind});
-                } catch (const std::exception& e) {
-                    doubts += concat(e.what(), "\n");
-                }
-        }
+    const std::vector<Entry> mine = entries_here(folder_, ranks_, rank, doubts);
     std::vector<Entry> entries;
     for (const std::string& text : gather_strings(world, entries_text(mine)))
         for (Entry& e : parse_entries(text)) entries.push_back(std::move(e));
@@ -197,7 +213,7 @@ std::optional<LocalCheckpoints::Found> LocalCheckpoints::find_newest(Group& worl
         for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
             if (const std::string line = text.substr(at, text.find('\n', at) - at); told.insert(line).second)
                 tell(line);
-    const auto path_of = [&](const Entry& e) { return part(e.kind.c_str(), e.owner) / step_folder_name(e.step); };
+    const auto path_of = [&](const Entry& e) { return path_in(folder_, e, ranks_); };
 
     while (const auto whole = newest_whole(entries, ranks_)) {
         // Each holder reads what it is to give; an entry that is bad is struck from the list, and the choice made
@@ -266,6 +282,22 @@ void LocalCheckpoints::load(Group& world, const Found& found, std::span<const Te
         for (const TensorPiece& p : owned)
             if (!p.rect().empty()) stored.read(p);
     });
+}
+
+std::optional<std::int64_t> LocalCheckpoints::newest_here(const fs::path& dir, const fs::path& checkpoint_root, int ranks) {
+    const fs::path folder = folder_of(dir, checkpoint_root);
+    std::string doubts;
+    std::vector<Entry> entries = entries_here(folder, ranks, 0, doubts);
+    while (const auto whole = newest_whole(entries, ranks)) {
+        const auto before = entries.size();
+        for (const Entry& e : *whole) try {
+                verify_checkpoint(path_in(folder, e, ranks));
+            } catch (const Error&) {
+                std::erase(entries, e);
+            }
+        if (entries.size() == before) return whole->front().step;
+    }
+    return std::nullopt;
 }
 
 void LocalCheckpoints::discard_after(Group& world, std::int64_t step) {

@@ -49,6 +49,11 @@ public:
     // Fills `owned` from what find_newest returned.
     void load(Group& world, const Found& found, std::span<const TensorPiece> owned);
 
+    // The step of the newest that is whole and good on this machine alone, for somebody who watches a run of `ranks` ranks
+    // from outside. Reads every byte of it.
+    static std::optional<std::int64_t> newest_here(const std::filesystem::path& dir,
+                                                   const std::filesystem::path& checkpoint_root, int ranks);
+
     // Removes those of steps past `step`: they belong to a history that the run has left.
     void discard_after(Group& world, std::int64_t step);
 

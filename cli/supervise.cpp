@@ -13,6 +13,8 @@
 #include <string>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/local_checkpoints.h"
+#include "engine/fault/deadline.h"
 #include "engine/observe/ledger.h"
 #include "kernels/base/error.h"
 
@@ -33,14 +35,30 @@ void say(const std::string& text) {
     std::fflush(stderr);
 }
 
-std::int64_t newest_step(const std::filesystem::path& root) {
-    const auto newest = find_newest_checkpoint(root, [](const std::string& damage) { say("warning: " + damage); });
-    return newest ? newest->step : -1;
+// Where a start would go on from; -1 where it would begin anew.
+std::int64_t newest_step(const Supervision& how) {
+    const auto saved = find_newest_checkpoint(how.checkpoints, [](const std::string& damage) { say("warning: " + damage); });
+    std::optional<std::int64_t> local;
+    if (!how.local.empty()) local = LocalCheckpoints::newest_here(how.local, how.checkpoints, how.ranks);
+    return std::max(saved ? saved->step : -1, local.value_or(-1));
 }
 
 std::string how_it_ended(int status) {
     if (WIFSIGNALED(status)) return concat("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
-    return concat("ended with code ", WEXITSTATUS(status));
+    const int code = WEXITSTATUS(status);
+    const char* why = code == static_cast<int>(ExitCode::peer)     ? " (a rank left or did not come)"
+                      : code == static_cast<int>(ExitCode::hang)   ? " (it hung)"
+                      : code == static_cast<int>(ExitCode::device) ? " (this machine computes wrongly)"
+                                                                   : "";
+    return concat("ended with code ", code, why);
+}
+
+// Why starting it again here would end the same way, or worse; "" if it may be tried.
+std::string hopeless(int code) {
+    if (code == static_cast<int>(ExitCode::usage)) return "the configuration was refused, and would be again";
+    if (code == static_cast<int>(ExitCode::fault)) return "what was found must be looked at first";
+    if (code == static_cast<int>(ExitCode::device)) return "this machine failed its self-test; go on from its checkpoints on another one";
+    return {};
 }
 
 // Sleeps unless told to stop.
@@ -63,7 +81,8 @@ Supervised supervise(const Supervision& how) {
     sigemptyset(&held);
     for (const int signal : watched) sigaddset(&held, signal);
 
-    std::int64_t step = newest_step(how.checkpoints);
+    (void)job_start();  // the limit of wall clock counts from here, not from the last restart
+    std::int64_t step = newest_step(how);
     double delay = how.delay_s;
     int in_vain = 0;
     for (int restarts = 0;; ++restarts) {
@@ -86,12 +105,11 @@ Supervised supervise(const Supervision& how) {
         child_id = 0;
         const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
         if (code == 0 || asked_to_stop) return {false, code};
-        if (code == static_cast<int>(ExitCode::usage) || code == static_cast<int>(ExitCode::fault)) {
-            say(code == static_cast<int>(ExitCode::usage) ? "not started again: the configuration was refused, and would be again"
-                                                          : "not started again: what was found must be looked at first");
+        if (const std::string why = hopeless(code); !why.empty()) {
+            say("not started again: " + why);
             return {false, code};
         }
-        const std::int64_t now = newest_step(how.checkpoints);
+        const std::int64_t now = newest_step(how);
         in_vain = now > step ? 0 : in_vain + 1;
         if (now > step) delay = how.delay_s;
         step = now;

@@ -1,8 +1,9 @@
 // cli/supervise.h: starts a run again after it fell, from its newest good checkpoint.
 //
 // The run is a child process; this one only watches it. It is started again when it failed or was killed, after a delay that
-// doubles with every start in vain; not when it was done, was told to stop, was refused for its configuration, or found a fault (exit code 17). It is given up
-// after `max` restarts, or when two starts in a row ended without a new checkpoint: more of them would end the same way.
+// doubles with every start in vain; not when it was done, was told to stop, was refused for its configuration, found a fault (exit
+// code 17) or a machine that computes wrongly (19). It is given up after `max` restarts, or when two starts in a row ended
+// without a new checkpoint, local ones included: more of them would end the same way.
 #pragma once
 
 #include <filesystem>
@@ -11,6 +12,8 @@ namespace keel {
 
 struct Supervision {
     std::filesystem::path checkpoints;  // of the run
+    std::filesystem::path local;        // its --ckpt.local_dir, or empty
+    int ranks;                          // that keep a part each there
     int max;                            // restarts
     double delay_s = 1, most_delay_s = 60;
 };

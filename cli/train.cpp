@@ -11,6 +11,7 @@
 #include "comm/launch.h"
 #include "engine/config_io.h"
 #include "engine/model_shape.h"
+#include "engine/parallel/layout.h"
 #include "engine/run.h"
 #include "engine/train.h"
 #include "kernels/matmul.h"
@@ -47,7 +48,10 @@ void add_train(CLI::App& app) {
             if (read_launch(environment()).world > 1)
                 fail_usage("--restart.max starts ranks again that are threads of one process; under mpirun or srun let the job "
                            "script start the command again: it goes on from the newest checkpoint");
-            const Supervised run = supervise({.checkpoints = std::filesystem::path(config.run.dir) / "checkpoints", .max = *restarts});
+            const Supervised run = supervise({.checkpoints = std::filesystem::path(config.run.dir) / "checkpoints",
+                                              .local = config.ckpt.local_dir,
+                                              .ranks = static_cast<int>(ranks_asked(config.parallel)),
+                                              .max = *restarts});
             if (!run.child) throw CLI::RuntimeError(run.code);
         }
         run_ranks(config, [&](World& world) {

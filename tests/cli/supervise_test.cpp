@@ -10,10 +10,12 @@
 #include <fstream>
 #include <regex>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "ckpt/local_checkpoints.h"
 #include "tests/engine/tiny.h"
 
 namespace {
@@ -40,6 +42,7 @@ protected:
     pid_t start(const std::string& name, const std::string& more) const {
         const std::string line = "exec " + command(name, more);
         const pid_t pid = fork();
+        if (pid < 0) throw std::runtime_error("no process could be made");  // a signal to -1 goes to everybody
         if (pid == 0) {
             execl("/bin/bash", "bash", "-c", line.c_str(), nullptr);
             _exit(127);
@@ -111,6 +114,24 @@ TEST_F(Supervise, AnInjectedKillIsSufferedOnceAtEachOfItsSteps) {
               std::string::npos) << err("hard");
     EXPECT_EQ(read_all(dir_.path() / "hard" / "injected.txt"),
               "0 9 kill,step=9,every=12\n0 21 kill,step=9,every=12\n");
+}
+
+TEST_F(Supervise, LocalCheckpointsAreProgress) {
+    const fs::path local = dir_.path() / "local", root = dir_.path() / "local only" / "checkpoints";
+    const auto newest = [&] { return keel::LocalCheckpoints::newest_here(local, root, 1).value_or(-1); };
+    const pid_t watcher = start("local only", "--train.steps 1000000 --ckpt.local_interval 3 --ckpt.local_dir '" + local.string() +
+                                                  "' --restart.max 9");
+    std::int64_t step = 0;
+    for (int kills = 0; kills < 3; ++kills) {  // two in vain would be the end
+        for (int i = 0; i < 3000 && newest() <= step; ++i) std::this_thread::sleep_for(20ms);
+        step = newest();
+        if (const pid_t child = child_of(watcher); child > 0) kill(child, SIGKILL);
+    }
+    for (int i = 0; i < 3000 && newest() <= step; ++i) std::this_thread::sleep_for(20ms);
+    kill(watcher, SIGTERM);
+    EXPECT_EQ(end(watcher), 0) << err("local only");
+    EXPECT_NE(err("local only").find("the newest good checkpoint is of step"), std::string::npos) << err("local only");
+    EXPECT_NE(err("local only").find("Restart 3 of 9 in 1 s"), std::string::npos) << err("local only");  // the delay began anew
 }
 
 TEST_F(Supervise, ARunThatMakesNoProgressIsGivenUp) {
