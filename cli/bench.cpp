@@ -24,7 +24,7 @@ struct BenchOptions {
     int threads = 0;
     int rounds = 7;
     bool ops = false, lengths = false, json = false, parallel = false;
-    std::string timeline;
+    std::string timeline, save;
 };
 
 void print_json(const bench::Case& c, const bench::StepTime& t) {
@@ -99,6 +99,22 @@ void run_parallel(const BenchOptions& o) {
     if (!o.timeline.empty()) std::printf("timelines of the last steps: %s\n", o.timeline.c_str());
 }
 
+void run_save(const BenchOptions& o) {
+    constexpr double between = 100;  // steps between checkpoints, for the share
+    Stream stream(o.threads);
+    std::printf("checkpoints behind the training (--ckpt.async true), written to %s; %d threads\n", o.save.c_str(), stream.threads());
+    std::printf("%-7s %-5s %12s %10s %12s %10s %12s  %s\n", "case", "dtype", "state", "step ms", "snapshot ms", "write ms", "costs ms",
+                "of 100 steps");
+    for (const auto& dtype : o.dtypes)
+        for (const auto& name : o.cases) {
+            const bench::SaveCost t = bench::measure_save(stream, bench::standard_case(name, dtype), o.save, o.rounds);
+            std::printf("%-7s %-5s %12s %10.1f %12.1f %10.1f %12.1f  %.2f %%\n", name.c_str(), dtype.c_str(),
+                        human_bytes(t.bytes).c_str(), 1e3 * t.step_s, 1e3 * t.stall_s, 1e3 * t.write_s, 1e3 * t.extra_s,
+                        100 * t.extra_s / (between * t.step_s));
+            std::fflush(stdout);
+        }
+}
+
 void run_bench(const BenchOptions& o) {
     for (const auto& dtype : o.dtypes)
         if (dtype != "f32" && dtype != "bf16") fail_usage("--dtype is \"" + dtype + "\"; it can be f32 or bf16");
@@ -106,6 +122,7 @@ void run_bench(const BenchOptions& o) {
     for (const auto& name : o.cases) bench::standard_case(name, "f32");
     if (!o.timeline.empty() && !o.parallel) fail_usage("--timeline ", o.timeline, " shows steps of --parallel; give that too");
     if (o.parallel) return run_parallel(o);
+    if (!o.save.empty()) return run_save(o);
     Stream stream(o.threads);
     const bench::Peaks peaks = bench::measure_peaks(stream);
     if (o.json) {
@@ -161,6 +178,7 @@ void add_bench(CLI::App& app) {
     command->add_flag("--json", o->json, "one JSON object per whole step, nothing else");
     command->add_flag("--parallel", o->parallel, "instead: configuration b on two ranks by data, tensor, context and pipeline parallelism");
     command->add_option("--timeline", o->timeline, "folder for a picture of each layout's last step: what is hidden behind what");
+    command->add_option("--save", o->save, "instead: what a checkpoint costs that is written to this folder behind the training");
     command->callback([o] { run_bench(*o); });
 }
 

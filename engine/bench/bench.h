@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -91,6 +92,16 @@ struct StepTime {
 };
 // Whole steps: zero gradients, forward, backward, norm, clip, AdamW.
 StepTime measure_step(Stream& stream, const Case& c, const Peaks& peaks, int rounds);
+
+// What a checkpoint behind the training costs it: as many steps while one is written, and then without.
+struct SaveCost {
+    std::int64_t bytes = 0;  // of the state
+    double step_s = 0;       // without a save
+    double stall_s = 0;      // of the snapshot, in which the training stands
+    double write_s = 0;      // until it is published
+    double extra_s = 0;      // that the steps beside it, and the snapshot, took longer, altogether
+};
+SaveCost measure_save(Stream& stream, Case c, const std::filesystem::path& root, int rounds);  // medians; writes under root
 
 // One op at the shapes of a case, times how often a step calls it.
 struct OpTime {

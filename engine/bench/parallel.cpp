@@ -82,7 +82,8 @@ struct ParallelStep::State {
             model->update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
                            .grad_scale = static_cast<float>(std::min(1.0, 1.0 / norm) / targets), .step = step});
             model->gradients().need_all();
-            model->gradients().overlap(config.parallel.overlap);
+            const ParallelSection& p = config.parallel;
+            model->gradients().overlap(p.overlap && p.overlap_reduce, p.overlap && p.overlap_gather);
             ranks.world.barrier();
             if (world.rank() != 0) continue;
             const std::lock_guard lock(mutex);
