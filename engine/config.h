@@ -73,6 +73,7 @@ struct DataSection {
     std::int64_t order_samples = 0;
     std::int64_t token_vocab = 0, token_eos = -1;
     std::string raw_dtype;
+    std::int64_t prefetch = 2;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(train, "token files, patterns, folders or @lists, each optionally after its weight: 0.7 books.tok 0.3 'code-*.tok'");
@@ -88,6 +89,7 @@ struct DataSection {
         KEEL_FIELD(token_vocab, "vocabulary of token files that do not say theirs (Megatron, llm.c); 0 takes the tokenizer's");
         KEEL_FIELD(token_eos, "token that parts documents in files without a table of them; -1 takes the tokenizer's");
         KEEL_FIELD(raw_dtype, "uint16 or uint32: files without a header are such numbers, as nanoGPT writes them");
+        KEEL_FIELD(prefetch, "micro-batches read ahead on a thread of their own; 0 reads each when it is needed");
     }
 };
 
@@ -191,7 +193,7 @@ struct ParallelSection {
     std::string layers;
     std::string context = "gather";
     std::int64_t vocab_multiple = 128, bucket = 0;
-    bool overlap = true;
+    bool overlap = true, overlap_reduce = true, overlap_gather = true;
     double deadline_s = 600;
 
     template <class Field> void fields(Field&& field) {
@@ -212,7 +214,40 @@ struct ParallelSection {
         KEEL_FIELD(vocab_multiple, "with tp, each rank's share of the vocabulary is a multiple of this");
         KEEL_FIELD(bucket, "gradient elements that are reduced together; 0 means max(40 M, 1 M x dp x cp)");
         KEEL_FIELD(overlap, "reduce gradients and gather parameters while computing, from the second step on");
+        KEEL_FIELD(overlap_reduce, "with overlap: a bucket of gradients is reduced while backward goes on");
+        KEEL_FIELD(overlap_gather, "with overlap: updated parameters are gathered while the next forward goes on");
         KEEL_FIELD(deadline_s, "seconds a collective may take before its ranks give up and say who is missing");
+    }
+};
+
+// When a run leaves before its end, always behind a checkpoint of exactly that step (docs/operations.md).
+struct ExitSection {
+    double after_s = 0;
+    std::int64_t interval = 0;
+    std::vector<std::int64_t> steps;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(after_s, "leave before this many seconds have passed, with time kept for the last checkpoint; 0 never does");
+        KEEL_FIELD(interval, "leave after every step that is a multiple of this; 0 never does");
+        KEEL_FIELD(steps, "leave after these steps, where a phase ends and the next one has other settings");
+    }
+};
+
+// Whether the ranks live, and whether what computes is sound (docs/operations.md).
+struct WatchSection {
+    double start_s = 900, step_s = 300;
+    bool leave = false;
+    double heartbeat_s = 10;
+    bool self_test = true;
+    std::int64_t self_test_interval = 0;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(start_s, "seconds that the start may take before each rank says where it stands; 0 never asks");
+        KEEL_FIELD(step_s, "seconds without a sign of life, after the start, before each rank says where it stands; 0 never asks");
+        KEEL_FIELD(leave, "a rank that had to say where it stands ends the run, with exit code 18");
+        KEEL_FIELD(heartbeat_s, "seconds between two writes of where a rank stands, to RUN/heartbeat/; 0 writes nothing");
+        KEEL_FIELD(self_test, "before the first step, test every core by products and patterns whose result is known");
+        KEEL_FIELD(self_test_interval, "steps between further self-tests; 0 tests at the start only");
     }
 };
 
@@ -288,6 +323,8 @@ struct Config {
     ParallelSection parallel;
     NumericsSection numerics;
     CkptSection ckpt;
+    ExitSection exit;
+    WatchSection watch;
     ObserveSection observe;
     FaultSection fault;
     InjectSection inject;
@@ -302,6 +339,8 @@ struct Config {
         section("parallel", parallel);
         section("numerics", numerics);
         section("ckpt", ckpt);
+        section("exit", exit);
+        section("watch", watch);
         section("observe", observe);
         section("fault", fault);
         section("inject", inject);

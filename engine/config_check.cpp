@@ -207,6 +207,8 @@ void check_data(const DataSection& d) {
     if (d.seq_len > int32_max) fail_usage("--data.seq_len is ", d.seq_len, "; the largest size keel takes is ", int32_max);
     if (d.split.size() != 3)
         fail_usage("--data.split takes three shares, of train, validation and test, but got ", d.split.size());
+    require_at_least("data.prefetch", d.prefetch, 0);
+    require_at_most("data.prefetch", d.prefetch, 1024);
     double sum = 0;
     for (const double share : d.split) {
         if (!(share >= 0) || !std::isfinite(share)) fail_usage("--data.split: the share ", share, " must be at least 0");
@@ -240,6 +242,17 @@ void check_memory_and_run(const Config& c) {
     if (!c.ckpt.init.empty() && c.ckpt.resume != "auto" && c.ckpt.resume != "none")
         fail_usage("--ckpt.init ", c.ckpt.init, " and --ckpt.resume ", c.ckpt.resume,
                    " both say where the weights come from; give only one of them");
+    require_range("exit.after_s", c.exit.after_s, 0, 1e9, "from 0 (no limit) to 1e9");
+    require_at_least("exit.interval", c.exit.interval, 0);
+    for (const std::int64_t step : c.exit.steps) require_at_least("exit.steps", step, 1);
+    require_range("watch.start_s", c.watch.start_s, 0, 1e9, "from 0 (never) to 1e9");
+    require_range("watch.step_s", c.watch.step_s, 0, 1e9, "from 0 (never) to 1e9");
+    require_range("watch.heartbeat_s", c.watch.heartbeat_s, 0, 1e9, "from 0 (never) to 1e9");
+    require_at_least("watch.self_test_interval", c.watch.self_test_interval, 0);
+    if (c.watch.self_test_interval > 0 && !c.watch.self_test)
+        fail_usage("--watch.self_test_interval ", c.watch.self_test_interval, " contradicts --watch.self_test false; leave one out");
+    if (c.watch.leave && c.watch.start_s == 0 && c.watch.step_s == 0)
+        fail_usage("--watch.leave needs --watch.start_s or --watch.step_s: after how many seconds");
     if (c.run.dir.empty()) fail_usage("--run.dir is missing: name the folder for checkpoints, log and report");
     if (const auto& t = c.observe.trace_steps; !t.empty() && (t.size() != 2 || t[0] < 1 || t[1] < t[0]))
         fail_usage("--observe.trace_steps takes the first and the last step to trace, counted from 1, as in --observe.trace_steps 10 12");

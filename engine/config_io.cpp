@@ -289,7 +289,7 @@ std::string value_text(const Config& config, std::string_view key) {
 
 std::string config_hash(const Config& config) {
     Config copy = config;
-    copy.run = RunSection(), copy.observe = ObserveSection();
+    copy.run = RunSection(), copy.observe = ObserveSection(), copy.exit = ExitSection(), copy.watch = WatchSection();
     const std::string text = to_toml(copy);
     char out[17];
     std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(XXH3_64bits(text.data(), text.size())));

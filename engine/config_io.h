@@ -45,8 +45,8 @@ void assign(Config& config, const Assignment& assignment);
 // The value of one setting as TOML writes it: 0.0003, "cosine", [1.0, 0.0].
 std::string value_text(const Config& config, std::string_view key);
 
-// Sixteen hex digits over every setting that can change a result: all but [run] and [observe] (where, on how many threads,
-// and what is told of it).
+// Sixteen hex digits over every setting that can change a result: all but [run], [observe], [exit] and [watch] (where, on how
+// many threads, until when, and what is told of it).
 std::string config_hash(const Config& config);
 
 }  // namespace keel

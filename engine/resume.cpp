@@ -13,12 +13,12 @@ namespace {
 // What may differ without a word: where and how a run computes, looks and saves, and how long it goes on.
 constexpr std::array free_settings{"train.samples",       "train.steps",         "train.eval_interval", "train.eval_samples",
                                    "train.log_interval",  "train.sample_prompt", "train.micro_batch",   "model.preset",
-                                   "data.tokenizer"};
+                                   "data.tokenizer",       "data.prefetch"};
 
 bool is_free(std::string_view key) {
-    return key.starts_with("run.") || key.starts_with("ckpt.") || key.starts_with("memory.") ||
-           key.starts_with("parallel.") || key.starts_with("observe.") || key.starts_with("fault.") ||
-           key.starts_with("inject.") ||
+    return key.starts_with("run.") || key.starts_with("ckpt.") || key.starts_with("exit.") ||
+           key.starts_with("watch.") || key.starts_with("memory.") || key.starts_with("parallel.") ||
+           key.starts_with("observe.") || key.starts_with("fault.") || key.starts_with("inject.") ||
            std::find(free_settings.begin(), free_settings.end(), key) != free_settings.end();
 }
 

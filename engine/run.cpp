@@ -14,6 +14,7 @@
 #include "engine/data_spec.h"
 #include "engine/evaluate.h"
 #include "engine/fault/dump.h"
+#include "engine/fault/self_test.h"
 #include "engine/generate.h"
 #include "engine/observe/matmul_peak.h"
 #include "engine/model_shape.h"
@@ -78,7 +79,7 @@ Config resolved(Config config, std::int64_t ranks) {
 
 LoaderSpec loader_spec(const Config& config) {
     return {.max_count = config.train.micro_batch, .window = config.model.window,
-            .reset_at_document = config.data.reset_at_document, .prefetch = 2};
+            .reset_at_document = config.data.reset_at_document, .prefetch = config.data.prefetch};
 }
 
 // Ids index the embedding: a file of another tokenizer would train nonsense, and one with more ids would read past the table.
@@ -228,6 +229,9 @@ Run::Run(Config asked, World* given)
       })),
       own_world(given ? nullptr : std::make_unique<SoloWorld>()),
       world(given ? *given : *own_world),
+      standing(world),
+      heartbeat(config.watch.heartbeat_s, config.run.dir, standing),
+      watchdog(config.watch, standing),
       mesh(timed(startup, Startup::groups, [&] {
           return Mesh(agreed(world, config, data), resolve_mesh(config.parallel, world.size()), config.model.tied);
       })),
@@ -242,6 +246,7 @@ Run::Run(Config asked, World* given)
     startup.enter(Startup::data);
     check_data(*this, data);
     check_prompt(*this);
+    if (config.watch.self_test) self_test(world);
     if (const auto spec = valid_spec(config, tokenizer)) {
         valid_data.emplace(*spec);
         check_data(*this, *valid_data);
@@ -326,6 +331,7 @@ Run::Run(Config asked, World* given)
 }
 
 void save_checkpoint(Run& run) {
+    run.standing.enter("checkpoint", run.progress.steps);
     const Ledger::Scope scope(run.ledger, Phase::checkpoint);
     std::vector<ExtraFile> extra = run.companions;
     if (!run.tokenizer_json.empty()) extra.push_back({"tokenizer.json", run.tokenizer_json});
@@ -339,6 +345,7 @@ void save_checkpoint(Run& run) {
 void tend_saves(Run& run, bool stepped, bool last) {
     if (!run.saver->under_way() && !(stepped && run.saver->local_due(run.progress))) return;
     const Ledger::Scope scope(run.ledger, Phase::checkpoint);
+    run.standing.enter("checkpoint", run.progress.steps);
     heed(run, run.saver->settle(last), last);
     if (!stepped || !run.saver->local_due(run.progress)) return;
     run.model->gradients().need_all();
@@ -349,6 +356,7 @@ void tend_saves(Run& run, bool stepped, bool last) {
 std::filesystem::path finish(Run& run, const char* why) {
     Ending ending = record_end(run);
     if (!run.observe) return {};
+    run.standing.enter("report", run.progress.steps);
     std::string& sample = ending.sample;
     if (const std::string& prompt = run.config.train.sample_prompt; !prompt.empty()) {
         try {

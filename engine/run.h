@@ -17,11 +17,14 @@
 #include "data/tokenizer.h"
 #include "engine/config.h"
 #include "engine/fault/finding.h"
+#include "engine/fault/heartbeat.h"
 #include "engine/fault/inject.h"
 #include "engine/fault/replay.h"
 #include "engine/fault/replicas.h"
 #include "engine/fault/run_lock.h"
 #include "engine/fault/skip_list.h"
+#include "engine/fault/standing.h"
+#include "engine/fault/watchdog.h"
 #include "engine/model/model.h"
 #include "engine/observe/ledger.h"
 #include "engine/observe/observe.h"
@@ -50,6 +53,9 @@ struct Run {
     std::optional<Dataset> valid_data;
     std::unique_ptr<World> own_world;  // of a run that is the only rank
     World& world;
+    Standing standing;  // and who watches it, from here to the end
+    Heartbeat heartbeat;
+    Watchdog watchdog;
     Mesh mesh;
     Ranks ranks;
     Schedule schedule;

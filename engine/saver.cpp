@@ -1,17 +1,24 @@
 #include "engine/saver.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "engine/state.h"
 
 namespace keel {
+namespace {
+
+constexpr double slow_storage = 100e6;  // bytes per second and rank, until a save was measured: a disk of the slow kind
+
+}  // namespace
 
 Saver::Saver(const Config& config, World& world, Group& ranks, Model& model, const std::filesystem::path& root)
     : ranks_(ranks),
       model_(model),
       root_(root),
       retention_{.keep_last = config.ckpt.keep_last, .keep_every = config.ckpt.keep_every},
-      local_interval_(config.ckpt.local_interval) {
+      local_interval_(config.ckpt.local_interval),
+      longest_save_s_(static_cast<double>(AsyncSave::snapshot_bytes(state_pieces(model, Pieces::to_save))) / slow_storage) {
     if (config.ckpt.async) {
         writers_ = world.everyone("writers");
         const View<std::byte> memory = model.snapshot();
@@ -37,13 +44,20 @@ std::optional<Saved> Saver::save(Stream& stream, const Progress& progress, const
     }
     const auto start = Clock::now();
     const std::filesystem::path path = write(ranks_, state_pieces(model_, Pieces::to_save));
+    took(std::chrono::duration<double>(Clock::now() - start).count());
     return Saved{progress, path, {}, std::chrono::duration<double>(Clock::now() - start).count(), start};
+}
+
+void Saver::took(double seconds) {
+    longest_save_s_ = measured_ ? std::max(longest_save_s_, seconds) : seconds;
+    measured_ = true;
 }
 
 std::optional<Saved> Saver::settle(bool wait) {
     if (!under_way()) return std::nullopt;
     auto outcome = wait ? async_->wait() : async_->poll(ranks_);
     if (!outcome) return std::nullopt;
+    took(outcome->seconds);
     return Saved{under_way_, std::move(outcome->path), std::move(outcome->error), outcome->seconds, began_};
 }
 

@@ -45,6 +45,10 @@ public:
     std::optional<Saved> settle(bool wait);
     bool under_way() const { return async_ && async_->in_flight(); }
 
+    // What the last save of the run may take: the longest so far, from its beginning to its last byte, or before the first
+    // what one should take; behind the training twice that, as one under way is waited for.
+    double last_save_s() const { return (async_ ? 2 : 1) * longest_save_s_; }
+
     // The local checkpoint, where one is due at this step. Returns "" or why it failed: the older one is as good as
     // before.
     bool local_due(const Progress& progress) const;
@@ -56,11 +60,15 @@ public:
     void discard_local_after(std::int64_t step);
 
 private:
+    void took(double seconds);
+
     Group& ranks_;
     Model& model_;
     std::filesystem::path root_;
     Retention retention_;
     std::int64_t local_interval_;
+    double longest_save_s_;
+    bool measured_ = false;
     Progress under_way_;
     Clock::time_point began_{};  // of what is under way
     std::unique_ptr<Group> writers_;  // of the writer's thread alone

@@ -125,6 +125,8 @@ Schedule::Schedule(const Config& config)
       eval_interval_(config.train.eval_interval),
       save_interval_(config.ckpt.interval),
       log_interval_(std::max<std::int64_t>(config.train.log_interval, 1)),
+      self_test_interval_(config.watch.self_test_interval),
+      exit_(config.exit),
       evaluates_(!config.data.valid.empty() || (config.data.split.size() > 1 && config.data.split[1] > 0)),
       total_steps_(ramp_.steps_for(samples_)),
       total_samples_(ramp_.samples_after(total_steps_)) {}
@@ -142,8 +144,19 @@ bool Schedule::eval_due(const Progress& progress) const {
     return evaluates_ && ((eval_interval_ > 0 && progress.steps % eval_interval_ == 0) || done(progress));
 }
 
-bool Schedule::save_due(const Progress& progress) const {
-    return (save_interval_ > 0 && progress.steps % save_interval_ == 0) || done(progress);
+bool Schedule::save_due(const Progress& progress, const StepPlan& last) const {
+    return (save_interval_ > 0 && progress.steps % save_interval_ == 0) || ramp_.at(progress.samples) != last.samples ||
+           done(progress);
+}
+
+bool Schedule::self_test_due(const Progress& progress) const {
+    return self_test_interval_ > 0 && progress.steps % self_test_interval_ == 0;
+}
+
+const char* Schedule::leave(const Progress& progress) const {
+    if (done(progress)) return "done";
+    if (exit_.interval > 0 && progress.steps % exit_.interval == 0) return "interval";
+    return std::ranges::count(exit_.steps, progress.steps) > 0 ? "phase" : "";
 }
 
 bool Schedule::log_due(const Progress& progress) const {

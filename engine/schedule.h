@@ -55,10 +55,15 @@ public:
     StepPlan at(const Progress& progress) const;                // of the step that comes next
     bool done(const Progress& progress) const { return progress.samples >= samples_; }
 
-    // After the step that made `progress`. An evaluation and a checkpoint are always due after the last step.
+    // After the step `last` that made `progress`. An evaluation and a checkpoint are always due after the last step; a
+    // checkpoint also before the batch changes size: whoever regrets the change can come back to it.
     bool eval_due(const Progress& progress) const;
-    bool save_due(const Progress& progress) const;
+    bool save_due(const Progress& progress, const StepPlan& last) const;
     bool log_due(const Progress& progress) const;
+    bool self_test_due(const Progress& progress) const;
+    // Why the run leaves after the step that made `progress`: "done", "interval" (exit.interval), "phase" (exit.steps), or
+    // "" where it goes on.
+    const char* leave(const Progress& progress) const;
 
     std::int64_t total_samples() const { return total_samples_; }  // that the whole run will consume
     std::int64_t total_steps() const { return total_steps_; }
@@ -67,7 +72,8 @@ private:
     BatchRamp ramp_;
     OptimSection optim_;
     std::int64_t samples_, micro_batch_, decay_samples_;
-    std::int64_t eval_interval_, save_interval_, log_interval_;
+    std::int64_t eval_interval_, save_interval_, log_interval_, self_test_interval_;
+    ExitSection exit_;
     bool evaluates_;
     std::int64_t total_steps_, total_samples_;
 };

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "engine/evaluate.h"
+#include "engine/fault/self_test.h"
 #include "engine/observe/json_line.h"
 
 namespace keel {
@@ -24,6 +25,7 @@ public:
     const Batch& operator()(std::int64_t i) {
         const Ledger::Scope scope(run_.ledger, Phase::data_wait);
         const Spans::Scope span(run_.what_ran(), "data");
+        run_.standing.micro_batch(i, count());
         const Batch& batch = loader_.next(begin(i), size(i));
         if (begin(i + 1) < end_) loader_.hint(begin(i + 1), size(i + 1));
         if (i != counted_) return batch;  // another pipeline chunk reads it again
@@ -129,7 +131,7 @@ const char* leave_for_fault(Run& run) {
 }  // namespace
 
 const char* train(Run& run) {
-    Watch watch(run.ranks.world);
+    Watch watch(run.ranks.world, run.config.exit.after_s, [&] { return run.saver->last_save_s(); });
     record_start(run);
     while (!run.schedule.done(run.progress)) {
         const StepPlan plan = run.schedule.at(run.progress);           // micro-batches and lr, by samples seen
@@ -140,8 +142,9 @@ const char* train(Run& run) {
             run.progress.advance(plan, *step);                         // samples, tokens
             record_step(run, plan, *step);
             if (run.schedule.eval_due(run.progress)) evaluate(run);
+            if (run.schedule.self_test_due(run.progress)) self_test(run.world, run.inject ? run.inject->tampering() : Tampering{});
         }
-        const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress), run.schedule.done(run.progress));
+        const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress, plan), run.schedule.leave(run.progress));
         if (verdict.save) save_checkpoint(run);
         tend_saves(run, step && !verdict.save, verdict.stop);          // local ones, and one that is being written
         if (verdict.stop) return verdict.why;                          // stop implies save; the last sample stops too
@@ -151,6 +154,7 @@ const char* train(Run& run) {
 
 std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watch) {
     const Ledger::Scope scope(run.ledger, Phase::compute);
+    run.standing.enter("step", run.progress.steps + 1);
     Model& model = *run.model;
     if (run.replay) run.replay->begin_step(run.progress.steps + 1);
     std::optional<StepResult> result = attempt(run, plan, watch);
@@ -170,13 +174,15 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
                   .weight_decay = static_cast<float>(optim.weight_decay),
                   .grad_scale = static_cast<float>(clip / static_cast<double>(result->loss.count)),
                   .step = run.progress.steps - run.progress.skipped + 1});
-    model.gradients().overlap(run.config.parallel.overlap);  // from the second step on
+    const ParallelSection& p = run.config.parallel;  // what is done beside, from the second step on
+    model.gradients().overlap(p.overlap && p.overlap_reduce, p.overlap && p.overlap_gather);
     return result;
 }
 
 void evaluate(Run& run) {
     if (!run.valid_loader) return;
     const Ledger::Scope scope(run.ledger, Phase::eval);
+    run.standing.enter("evaluation", run.progress.steps);
     const auto start = Clock::now();
     const std::int64_t all = run.valid_data->samples_per_epoch(), asked = run.config.train.eval_samples;
     Batches batches(run, *run.valid_loader, 0, asked > 0 ? std::min(asked, all) : all, compute_batch(run.config));

@@ -134,6 +134,10 @@ void Injector::strike(Armed& a) {
             tell(a, print("for %lld steps", static_cast<long long>(a.fault.steps)));
             return files_->fill_disk(rank_, ranks_, true);
         case FaultKind::corrupt_checkpoint: return corrupt_checkpoint(a);
+        case FaultKind::bad_core:
+            tell(a, "the next self-test is to find a wrong product");
+            bad_core_ = true;
+            return;
         default: return strike_parameter(a);
     }
 }
@@ -166,6 +170,11 @@ void Injector::gradient(int param, View<float> x) {
         tell(a, print("gradient of %s, element %lld, bit %d", tensor.c_str(), static_cast<long long>(element), bit));
         spoil<std::uint32_t>(a.fault, reinterpret_cast<std::byte*>(x.data() + element), bit);
     }
+}
+
+Tampering Injector::tampering() {
+    if (!std::exchange(bad_core_, false)) return {};
+    return {.product = [](int, std::span<float> product) { product.front() += 1; }, .memory = {}};
 }
 
 void Injector::corrupt_checkpoint(const Armed& a) {

@@ -17,6 +17,7 @@
 #include "engine/config.h"
 #include "engine/fault/inject_files.h"
 #include "engine/fault/injected_fault.h"
+#include "engine/fault/self_test.h"
 #include "engine/model/model.h"
 
 namespace keel {
@@ -33,6 +34,8 @@ public:
     void begin(std::int64_t step);
     // The gradient of parameter `param` of the table, which no rank has summed yet, strikes if its time has come.
     void gradient(int param, View<float> x);
+    // What the next self-test of this rank is to find.
+    Tampering tampering();
 
 private:
     struct Armed {
@@ -53,6 +56,7 @@ private:
     int rank_, ranks_;
     Model& model_;
     std::int64_t step_ = 0;
+    bool bad_core_ = false;
     std::filesystem::path record_;
     std::vector<Armed> armed_;
     std::set<std::pair<std::int64_t, std::string>> struck_;  // (step, fault) on this rank, in this run's whole life

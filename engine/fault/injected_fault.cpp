@@ -13,7 +13,7 @@ namespace keel {
 namespace {
 
 constexpr std::array names{"grad_nan", "grad_value", "grad_flip", "param_nan", "param_value", "param_flip", "slow", "hang", "kill",
-                           "write_fail", "disk_full", "corrupt_checkpoint"};
+                           "write_fail", "disk_full", "corrupt_checkpoint", "bad_core"};
 
 template <class T> T number(const std::string& where, const std::string& key, const std::string& word) {
     T value{};

@@ -20,6 +20,7 @@ enum class FaultKind : std::uint8_t {
     slow, hang, kill,                    // the rank, before the forward pass
     write_fail, disk_full,               // files of checkpoints
     corrupt_checkpoint,                  // one bit of the newest one
+    bad_core,                            // it multiplies wrongly in the next self-test
 };
 const char* name(FaultKind kind);
 

@@ -1,29 +1,37 @@
 // engine/fault/watch.h: whether to go on, decided by all ranks together after each step.
 //
-// Asked to stop: SIGINT, SIGTERM or SIGHUP to any rank. Stopping implies saving; the caller saves, then leaves. A second
-// signal of the same kind ends the process at once, as it would have without keel: for somebody who will not wait. A SIGHUP
-// that was ignored when keel started stays ignored: that is what nohup is for.
+// Asked to stop: SIGINT, SIGTERM or SIGHUP to any rank, or its limit of wall clock (deadline.h). Stopping implies saving; the
+// caller saves, then leaves. A SIGHUP that was ignored when keel started stays ignored: that is what nohup is for.
+//
+// A second signal, more than a second after the first, ends the process at once, by that signal: for somebody who will not
+// wait. A checkpoint that was being written is then not there; those before it are as they were. What comes within the second
+// is the same wish: `timeout` signals a process and its group, a terminal the supervisor and the run.
 #pragma once
 
+#include <functional>
+
 #include "comm/group.h"
+#include "engine/fault/deadline.h"
 
 namespace keel {
 
 struct Verdict {
     bool save = false, stop = false;
-    const char* why = "";  // for the log: "signal", "done", or "" while it goes on
+    const char* why = "";  // for the log: "done", "signal", "time", "interval", "phase", or "" while it goes on
 };
 
 class Watch {
 public:
     // Installs the signal handlers; the destructor puts the old ones back. Ranks that are threads of one process share them.
-    explicit Watch(Group& group);
+    // `limit_s` as Deadline; `save_s` tells what the last checkpoint may take.
+    explicit Watch(Group& group, double limit_s = 0, std::function<double()> save_s = [] { return 0.0; });
     ~Watch();
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // A collective: every rank asks after every step. `save_due` is what the schedule says.
-    Verdict decide(bool save_due, bool last_step);
+    // A collective: every rank asks after every step. What the schedule says of this step is the same on all ranks: whether a
+    // checkpoint is due, and why the run leaves here, or "".
+    Verdict decide(bool save_due, const char* leave);
     // A collective: every rank asks between the micro-batches of a step, which is then abandoned. A step may take minutes,
     // and who sends a signal may wait for seconds only. The stages of a pipeline are never between the same micro-batches:
     // they ask after a step.
@@ -31,6 +39,8 @@ public:
 
 private:
     Group& group_;  // the run's
+    Deadline deadline_;
+    std::function<double()> save_s_;
 };
 
 }  // namespace keel

@@ -36,7 +36,10 @@ Gradients::Gradients(Stream& stream, const Ranks& ranks, const ModelSection& mod
     if (b_.exact) exact_.emplace(stream_, params_, whole_index_, *b_.exact);
 }
 
-void Gradients::overlap(bool on) { overlap_ = on && worker_; }
+void Gradients::overlap(bool reduce, bool gather) {
+    overlap_reduce_ = reduce && worker_;
+    overlap_gather_ = gather && worker_;
+}
 
 void Gradients::begin() {
     for (std::size_t b = 0; b < missing_.size(); ++b) missing_[b] = params_.buckets.buckets[b].params;
@@ -61,7 +64,7 @@ void Gradients::ready(int first, int last) {
         // The other stage's half of a tied embedding may be far from done: it is fetched when all is.
         if (tied_across_stages_ && p.name == "embed") continue;
         sum_gains(bucket);
-        if (!overlap_) continue;
+        if (!overlap_reduce_) continue;
         reducing_[static_cast<std::size_t>(bucket)] = worker_->post(
             [](void* self, int b, Stream& s) {
                 auto& g = *static_cast<Gradients*>(self);
@@ -183,7 +186,7 @@ void Gradients::gather() {
     std::ranges::fill(fetching_, 0);
     if (ranks_.replicas.size() == 1) return;
     for (int bucket = static_cast<int>(missing_.size()) - 1; bucket >= 0; --bucket) {  // forward reads the last one first
-        if (!overlap_) {
+        if (!overlap_gather_) {
             const Spans::Scope span(spans_, "gather", bucket);
             fetch(bucket, ranks_.replicas, stream_);
             continue;

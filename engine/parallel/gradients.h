@@ -44,7 +44,7 @@ public:
     // Elements of the gains that are summed over the tensor-parallel ranks.
     static std::int64_t gain_elements(const ParamTable& params);
 
-    void overlap(bool on);  // from the next step on
+    void overlap(bool reduce, bool gather);  // from the next step on: beside backward, beside forward
 
     // Shown every gradient of this rank when backward is through with it, before any rank sums it: parameter `param` of the
     // table. Where gradients are summed exactly, of every sequence, a tied embedding twice. It may change what it is shown.
@@ -91,7 +91,7 @@ private:
     Ranks ranks_;
     const ParamTable& params_;
     Buffers b_;
-    bool tied_, tied_across_stages_, overlap_ = false;
+    bool tied_, tied_across_stages_, overlap_reduce_ = false, overlap_gather_ = false;
     std::vector<int> whole_index_;                 // of each parameter, in the whole model
     std::vector<int> missing_;                     // per bucket: gradients that are not ready
     std::vector<char> is_ready_;                   // per parameter

@@ -2,105 +2,22 @@
 // gets a signal, a rank that hangs, and launchers' variables that cannot be.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <regex>
 #include <sstream>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "engine/parallel/mesh.h"
+#include "tests/cli/job.h"
 #include "tests/engine/rank_runs.h"
 
 namespace keel {
 namespace {
 
 namespace fs = std::filesystem;
-using test::checkpoint_of, test::differing, test::logged, test::tensors_of;
-
-std::string environment_of(pid_t pid, const std::string& name) {
-    std::ifstream in(concat("/proc/", pid, "/environ"));
-    for (std::string entry; std::getline(in, entry, '\0');)
-        if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
-    return "";
-}
-
-pid_t parent_of(pid_t pid) {
-    std::ifstream in(concat("/proc/", pid, "/stat"));
-    const std::string stat((std::istreambuf_iterator<char>(in)), {});
-    const std::size_t name_end = stat.rfind(')');  // a name may hold anything
-    return name_end == std::string::npos ? 0 : static_cast<pid_t>(std::atoi(stat.c_str() + name_end + 4));
-}
-
-// A command under way, with what it says in a file.
-class Job {
-public:
-    Job(const std::string& command, const fs::path& said) : said_(said) {
-        pid_ = fork();
-        if (pid_ == 0) {
-            setpgid(0, 0);
-            const std::string words = concat("exec ", command, " </dev/null >'", said.string(), "' 2>&1");
-            execl("/bin/sh", "sh", "-c", words.c_str(), nullptr);
-            _exit(127);
-        }
-        setpgid(pid_, pid_);
-    }
-    Job(Job&& other) noexcept : pid_(std::exchange(other.pid_, -1)), said_(std::move(other.said_)) {}
-    ~Job() {
-        if (pid_ > 0) kill(-pid_, SIGKILL), waitpid(pid_, nullptr, 0);
-    }
-    // The exit code, or -1 where it does not end in time.
-    int wait(double seconds) {
-        if (pid_ < 0) return code_;
-        int status = 0;
-        const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-        do {
-            if (waitpid(pid_, &status, WNOHANG) == pid_) {
-                pid_ = -1;
-                return code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-            }
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        } while (std::chrono::steady_clock::now() < end);
-        return -1;
-    }
-    // The processes that mpirun started here, by rank.
-    std::vector<pid_t> ranks(int n) const {
-        std::vector<pid_t> out(static_cast<std::size_t>(n), 0);
-        for (const auto& entry : fs::directory_iterator("/proc")) {
-            const pid_t pid = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
-            if (pid <= 0 || parent_of(pid) != pid_) continue;
-            const std::string rank = environment_of(pid, "OMPI_COMM_WORLD_RANK");
-            if (!rank.empty()) out.at(static_cast<std::size_t>(std::stoi(rank))) = pid;
-        }
-        return out;
-    }
-    std::string said() const {
-        std::ifstream in(said_);
-        return {std::istreambuf_iterator<char>(in), {}};
-    }
-
-private:
-    pid_t pid_;
-    int code_ = -1;
-    fs::path said_;
-};
-
-bool within(double seconds, const std::function<bool()>& holds) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    while (!holds()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return true;
-}
+using test::Job, test::checkpoint_of, test::differing, test::logged, test::tensors_of, test::within;
 
 constexpr double patience = 100;  // seconds; only a machine that does a hundred other things needs more than one or two
 
@@ -229,6 +146,21 @@ TEST_F(RanksTest, ARankThatHangsIsNamedByTheOthersWithTheCollectiveAndItsNumber)
     }
     EXPECT_GE(named, 1) << job.said();
     EXPECT_GE(told, 3) << job.said();  // rank 1 may say it, too: it is woken to be ended
+}
+
+// A rank is stopped; the others' watchdogs say in which collective they wait, and the run leaves by the code for that.
+TEST_F(RanksTest, AHangIsToldByEveryRankThatStillRunsAndEndsTheRunIfAsked) {
+    Job job = under_way("silent", 4, 2, "--watch.step_s 4 --watch.leave true --watch.heartbeat_s 0.2 ");
+    const pid_t rank = job.ranks(4)[1];
+    ASSERT_GT(rank, 0) << job.said();
+    kill(rank, SIGSTOP);
+    EXPECT_EQ(job.wait(patience), static_cast<int>(ExitCode::hang)) << job.said();
+    for (const int other : {0, 2, 3}) {
+        const std::regex told(concat("rank ", other, " \\(.*, process [0-9]+\\) gave no sign of life for [0-9.]+ s "
+                                     "\\(--watch.step_s 4\\): [a-z]+ \\(step [0-9]+.*\\); in .* group of ranks 0,1,2,3: .* \\(#[0-9]+\\)"));
+        EXPECT_TRUE(std::regex_search(job.said(), told)) << other << "\n" << job.said();
+    }
+    EXPECT_TRUE(fs::exists(at("silent") / "heartbeat")) << job.said();
 }
 
 // One rank has other settings: all say who differs, before any work.

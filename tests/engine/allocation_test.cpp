@@ -33,6 +33,7 @@ TEST(Step, AllocatesNothingOnAnyThread) {
             config.data.split = {0.8, 0.2, 0};
             config.run.dir = (dir.path() / (std::string(dtype) + policy)).string();
             config.run.threads = 2;
+            config.watch.heartbeat_s = 0.001, config.watch.step_s = 0.1;  // who watches does not allocate, either
             keel::Run run(config);
             Watch watch(run.ranks.world);
             record_start(run);
@@ -41,7 +42,7 @@ TEST(Step, AllocatesNothingOnAnyThread) {
                 const StepResult result = *train_step(run, plan, &watch);
                 run.progress.advance(plan, result);
                 record_step(run, plan, result);
-                watch.decide(false, false);
+                watch.decide(false, "");
             };
             step();
             const long before = allocations();
@@ -77,7 +78,7 @@ TEST(Step, OfManyRanksAllocatesNothingOnAnyThread) {
                 const StepResult result = *train_step(run, plan, &watch);
                 run.progress.advance(plan, result);
                 record_step(run, plan, result);
-                watch.decide(false, false);
+                watch.decide(false, "");
             };
             for (int i = 0; i < 3; ++i) step();  // as many messages under way as there will ever be
             run.ranks.world.barrier();

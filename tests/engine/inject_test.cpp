@@ -58,7 +58,7 @@ TEST_F(Inject, NonsenseIsRefusedByName) {
     const std::vector<std::pair<std::string, std::string>> cases = {
         {"grad_nam,step=2", "it begins with no kind of fault; did you mean grad_nan?"},
         {"fire,step=2", "kinds are grad_nan, grad_value, grad_flip, param_nan, param_value, param_flip, slow, hang, kill, write_fail, "
-                        "disk_full, corrupt_checkpoint"},
+                        "disk_full, corrupt_checkpoint, bad_core"},
         {"", "it begins with no kind of fault"},
         {"kill", "no step is given; write step=7 for the seventh"},
         {"kill,step=7", "step 7 is none of the run's, which are 1 to 6"},

@@ -84,7 +84,8 @@ Outcome train(Config config, int steps = 3, int threads = 1) {
                            .weight_decay = float(weight_decay),
                            .grad_scale = static_cast<float>(std::min(1.0, 1.0 / norm) / targets), .step = step});
             if (ExactSums* exact = model->gradients().exact()) exact->advance();
-            model->gradients().overlap(config.parallel.overlap);
+            const ParallelSection& p = config.parallel;
+            model->gradients().overlap(p.overlap && p.overlap_reduce, p.overlap && p.overlap_gather);
             const std::lock_guard lock(mutex);
             norms[world.rank()].push_back(norm);
             if (world.rank() == 0) out.losses.push_back(loss / targets);
@@ -321,9 +322,12 @@ TEST(Parallel, OverlapChangesNoBit) {
         config.parallel.bucket = 3000;  // a dozen of them
         for (const Layout& l :
              {Layout{.dp = 4}, Layout{.tp = 2, .cp = 2, .dp = 2}, Layout{.pp = 2, .chunks = 2, .dp = 2}}) {
-            Config with = laid_out(config, l), without = with;
-            with.parallel.overlap = true, without.parallel.overlap = false;
-            EXPECT_EQ(train(with), train(without)) << "tied " << tied << " " << name(l);
+            Config with = laid_out(config, l), reduce = with, gather = with, without = with;
+            reduce.parallel.overlap_gather = false, gather.parallel.overlap_reduce = false;
+            without.parallel.overlap = false;
+            const auto expected = train(without);
+            for (const Config& pieces : {with, reduce, gather})
+                EXPECT_EQ(train(pieces), expected) << "tied " << tied << " " << name(l);
         }
     }
 }

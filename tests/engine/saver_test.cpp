@@ -1,9 +1,12 @@
 // Checkpoints behind the training and on local storage: they change nothing of a run, and a run comes back from them.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "ckpt/checkpoint.h"
 #include "comm/threads.h"
@@ -59,6 +62,36 @@ TEST_F(SaverTest, WhatIsWrittenBehindTheTrainingIsWhatWouldHaveBeenWrittenAtOnce
     for (const char* step : {"step-00000002", "step-00000004", "step-00000006"})
         expect_same_tensors(fs::path(at_once.run.dir) / "checkpoints" / step,
                             fs::path(behind.run.dir) / "checkpoints" / step);
+}
+
+TEST_F(SaverTest, APausedWriterNeverSeesLaterWeights) {
+    Config at_once = config("at once"), behind = config("behind");
+    behind.ckpt.async = true;
+    std::atomic<bool> released{true};
+    std::atomic<int> paused{0};
+    const FileFaults faults([&](FileStep, const fs::path&) {
+        if (!released) ++paused;
+        while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return 0;
+    });
+    for (const Config& c : {at_once, behind})
+        ranks(c, [&](keel::Run& run) {
+            for (int i = 1; i <= 5; ++i) {  // saved after the second step, released after three more
+                const StepPlan plan = run.schedule.at(run.progress);
+                run.progress.advance(plan, *train_step(run, plan));
+                run.ranks.world.barrier();
+                if (i == 2) released = !c.ckpt.async;
+                run.ranks.world.barrier();
+                if (i == 2) save_checkpoint(run);
+            }
+            run.ranks.world.barrier();
+            EXPECT_EQ(run.saver->under_way(), c.ckpt.async);
+            released = true;
+            tend_saves(run, false, true);
+        });
+    EXPECT_GT(paused, 0);
+    expect_same_tensors(fs::path(at_once.run.dir) / "checkpoints/step-00000002",
+                        fs::path(behind.run.dir) / "checkpoints/step-00000002");
 }
 
 TEST_F(SaverTest, AFullDiskBehindTheTrainingCostsOneCheckpointAndTheLastMustSucceed) {

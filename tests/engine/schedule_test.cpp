@@ -178,12 +178,43 @@ TEST(Schedule, EvaluationAndSavingFollowTheirIntervalsAndTheLastStep) {
     const Schedule schedule(config);
     std::string evals, saves;
     for (Progress p; !schedule.done(p);) {
-        p.advance(schedule.at(p), {});
+        const StepPlan plan = schedule.at(p);
+        p.advance(plan, {});
         if (schedule.eval_due(p)) evals += concat(p.steps, " ");
-        if (schedule.save_due(p)) saves += concat(p.steps, " ");
+        if (schedule.save_due(p, plan)) saves += concat(p.steps, " ");
     }
     EXPECT_EQ(evals, "5 10 13 ");
     EXPECT_EQ(saves, "4 8 12 13 ");
+}
+
+TEST(Schedule, ACheckpointIsDueBeforeEachChangeOfTheBatchWhichNeverShrinks) {
+    Config config = small_run();
+    config.train.batch_ramp = {4, 2, 20};  // steps begin at 0 4 8 12 18 24 32 …, with batches 4 4 4 6 6 8 8 …
+    config.train.micro_batch = 2;
+    const Schedule schedule(config);
+    std::string saves;
+    std::int64_t batch = 0;
+    for (Progress p; !schedule.done(p);) {
+        const StepPlan plan = schedule.at(p);
+        EXPECT_GE(plan.samples, batch);
+        batch = plan.samples;
+        p.advance(plan, {});
+        if (schedule.save_due(p, plan)) saves += concat(p.steps, " ");
+    }
+    EXPECT_EQ(saves, concat("3 5 ", schedule.total_steps(), " "));
+}
+
+TEST(Schedule, TheRunLeavesAtItsIntervalAtTheEndsOfPhasesAndWhenItIsDone) {
+    Config config = small_run();
+    config.exit.interval = 5;
+    config.exit.steps = {7, 10};
+    const Schedule schedule(config);
+    std::string left;
+    for (Progress p; !schedule.done(p);) {
+        p.advance(schedule.at(p), {});
+        if (*schedule.leave(p)) left += concat(p.steps, " ", schedule.leave(p), ", ");
+    }
+    EXPECT_EQ(left, "5 interval, 7 phase, 10 interval, 13 done, ");
 }
 
 TEST(Schedule, NothingToEvaluateOnIsNeverDue) {
