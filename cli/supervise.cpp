@@ -57,7 +57,8 @@ std::string how_it_ended(int status) {
 std::string hopeless(int code) {
     if (code == static_cast<int>(ExitCode::usage)) return "the configuration was refused, and would be again";
     if (code == static_cast<int>(ExitCode::fault)) return "what was found must be looked at first";
-    if (code == static_cast<int>(ExitCode::device)) return "this machine failed its self-test; go on from its checkpoints on another one";
+    if (code == static_cast<int>(ExitCode::device))
+        return "this machine failed its self-test; go on from the run's checkpoints on another one";
     return {};
 }
 

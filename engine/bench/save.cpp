@@ -67,7 +67,8 @@ SaveCost measure_save(Stream& stream, Case c, const std::filesystem::path& root,
         writes.push_back(outcome->seconds);
         extras.push_back(seconds(start, middle) - seconds(middle, end));
     }
-    return {.bytes = memory.size(), .step_s = median(steps), .stall_s = median(stalls), .write_s = median(writes), .extra_s = median(extras)};
+    return {.bytes = memory.size(), .step_s = median(steps), .stall_s = median(stalls), .write_s = median(writes),
+            .extra_s = median(extras)};
 }
 
 }  // namespace keel::bench

@@ -59,7 +59,8 @@ void Heartbeat::beat(const char* what) {
         !(errno == ENOENT && (::mkdir(folder_.c_str(), 0777) == 0 || errno == EEXIST) && write_whole(fresh_.c_str(), text))) {
         // No run's folder yet, or none any more, is no news; anything else is told once.
         if (errno != ENOENT && !warned_) {
-            std::fprintf(stderr, "keel: warning: cannot write %s: %s; the heartbeat stays as it was\n", path_.c_str(), std::strerror(errno));
+            std::fprintf(stderr, "keel: warning: cannot write %s: %s; the heartbeat stays as it was\n", path_.c_str(),
+                         std::strerror(errno));
             warned_ = true;
         }
         return;

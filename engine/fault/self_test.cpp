@@ -142,8 +142,8 @@ void self_test(const std::string& host, std::span<const int> cores, const Tamper
         for (std::thread& thread : threads) thread.join();
     }
     if (wrong.empty()) return;
-    throw Error(concat("the self-test failed on ", host, ": ", wrong, ". Take this machine out, and go on from the newest checkpoint on "
-                       "another one; no checkpoint was written (--watch.self_test false trains here all the same)"),
+    throw Error(concat("the self-test failed on ", host, ": ", wrong, ". Take this machine out, and go on from the newest ",
+                       "checkpoint on another one (--watch.self_test false trains here all the same)"),
                 std::source_location::current(), ExitCode::device);
 }
 

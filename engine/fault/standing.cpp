@@ -13,7 +13,8 @@ void Standing::describe(char* text, std::size_t size) const {
                       static_cast<long long>(micro_batches_.load()));
     char step[48] = "";
     if (started()) std::snprintf(step, sizeof step, " (step %lld%s)", static_cast<long long>(this->step()), where);
-    std::snprintf(text, size, "%s%s; %s%s", what(), step, calls[0] ? "in " : "it waits for no other rank: it computes, reads or writes", calls);
+    const char* whom = calls[0] ? "in " : "it waits for no other rank: it computes, reads or writes";
+    std::snprintf(text, size, "%s%s; %s%s", what(), step, whom, calls);
 }
 
 }  // namespace keel

@@ -66,7 +66,8 @@ Watch::~Watch() {
 bool Watch::asked_to_stop() {
     const int signal = asked.load();
     if (signal != 0 && !told.exchange(true))
-        std::fprintf(stderr, "keel: rank %d: told to stop by signal %d (%s): a checkpoint is written first; a second signal ends at once\n",
+        std::fprintf(stderr,
+                     "keel: rank %d: told to stop by signal %d (%s): a checkpoint is written first; a second signal ends at once\n",
                      group_.members()[static_cast<std::size_t>(group_.rank())], signal, strsignal(signal));
     const bool late = deadline_.due(elapsed_s(), save_s_());
     return group_.any(signal != 0 || late);
@@ -78,7 +79,8 @@ Verdict Watch::decide(bool save_due, const char* leave) {
     // A signal may have come to one rank and the limit to another: the signal is what somebody will want to read of.
     const bool by_signal = group_.any(asked.load() != 0);
     if (!by_signal && group_.rank() == 0)
-        std::fprintf(stderr, "keel: leaving after %.1f s, so that a checkpoint fits before --exit.after_s %g (%.1f s are kept for it)\n",
+        std::fprintf(stderr,
+                     "keel: leaving after %.1f s, so that a checkpoint fits before --exit.after_s %g (%.1f s are kept for it)\n",
                      elapsed_s(), deadline_.limit_s(), deadline_.reserve_s());
     return {.save = true, .stop = true, .why = by_signal ? "signal" : "time"};
 }
