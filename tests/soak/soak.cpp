@@ -3,7 +3,8 @@
 //
 //     soak --seconds 1800 --seed 7 [--steps 3000] [--dir DIR]
 //
-// Round by round: the same run in a new folder, started again after every blow, until all of its steps are done. Blows come from
+// Round by round: the same run in a new folder, started again after every blow, until all of its steps are done; what is
+// left when the time is over is not disturbed. Blows come from
 // outside (a rank is killed, stopped, or told to stop), troubles from inside (--inject.faults: a write that fails, a full disk, a
 // damaged checkpoint, a slow rank). One line per start; exit code 1 and the run's own words where something was not as it must be.
 #include <csignal>
@@ -58,7 +59,8 @@ struct Blow {
 };
 const Blow blows[] = {
     {"a rank is killed", SIGKILL, [](int code) { return code > 0; }},
-    {"a rank hangs", SIGSTOP, [](int code) { return code == static_cast<int>(ExitCode::hang) || code == static_cast<int>(ExitCode::peer); }},
+    {"a rank hangs", SIGSTOP,
+     [](int code) { return code == static_cast<int>(ExitCode::hang) || code == static_cast<int>(ExitCode::peer); }},
     {"a rank is told to stop", SIGTERM, [](int code) { return code == 0; }},
 };
 
@@ -93,7 +95,8 @@ private:
             "--train.micro_batch 1 --optim.schedule constant --run.threads 1 --parallel.tp 2 --parallel.dp 2 ",
             "--parallel.vocab_multiple 1 --train.log_interval 1000 --train.steps ", o_.steps, " --run.dir '",
             (o_.dir / run).string(), "' --ckpt.interval 40 --ckpt.async true --ckpt.local_interval 15 --ckpt.local_dir '",
-            (o_.dir / "local").string(), "' --watch.step_s 2 --watch.leave true --watch.heartbeat_s 0.5 --watch.self_test_interval 100 ", more);
+            (o_.dir / "local").string(), "' --watch.step_s 2 --watch.leave true --watch.heartbeat_s 0.5 ",
+            "--watch.self_test_interval 100 ", more);
         return processes ? concat(KEEL_MPIEXEC " --allow-run-as-root --oversubscribe --bind-to none --mca pml ob1 ",
                                   "--mca btl self,vader -np ", ranks, " ", train)
                          : train;
@@ -115,19 +118,21 @@ private:
     void start(const std::string& name, const fs::path& run) {
         const auto steps_logged = [&] { return static_cast<int>(logged(run, "loss").size()); };
         const int before = steps_logged();
+        const bool calm = now() >= end_;  // what is left of the last round is not disturbed
         std::string trouble;
-        if (before + 40 < o_.steps && draw(2) == 0) trouble = troubles[draw(std::size(troubles))];
+        if (!calm && before + 40 < o_.steps && draw(2) == 0) trouble = troubles[draw(std::size(troubles))];
         if (trouble == "corrupt_checkpoint" && std::exchange(corrupted_, true)) trouble.clear();  // two could leave none
         const bool cannot_write = trouble == "write_fail" || trouble == "disk_full";
         if (!trouble.empty()) ++counts_[trouble];
-        Job job(command(name, trouble.empty() ? "" : concat("--inject.faults ", trouble, ",step=", before + 1 + draw(40)), true), o_.dir / "said");
+        const std::string inject = trouble.empty() ? "" : concat("--inject.faults ", trouble, ",step=", before + 1 + draw(40));
+        Job job(command(name, inject, true), o_.dir / "said");
         ++starts_;
         const double begun = now();
         while (job.wait(0.02) == -1 && steps_logged() <= before)  // still starting
             if (now() - begun > patience) wrong(name + ": the start takes too long", job.said());
         const Blow& blow = blows[draw(std::size(blows))];
         pid_t rank = 0;
-        if (job.wait(0.2 + 0.1 * draw(20)) == -1) rank = job.ranks(ranks)[static_cast<std::size_t>(draw(ranks))];
+        if (!calm && job.wait(0.2 + 0.1 * draw(20)) == -1) rank = job.ranks(ranks)[static_cast<std::size_t>(draw(ranks))];
         const bool struck = rank > 1 && kill(rank, blow.signal) == 0;
         const int code = job.wait(patience);
         const std::string why = ended_why(run), what = struck ? blow.name : "nothing is done to it";
