@@ -6,7 +6,7 @@
 // Round by round: the same run in a new folder, started again after every blow, until all of its steps are done; what is
 // left when the time is over is not disturbed. Blows come from
 // outside (a rank is killed, stopped, or told to stop), troubles from inside (--inject.faults: a write that fails, a full disk, a
-// damaged checkpoint, a slow rank). One line per start; exit code 1 and the run's own words where something was not as it must be.
+// damaged checkpoint, a slow rank, a gradient that is not finite or has a turned bit). One line per start; exit code 1 and the run's own words where something was not as it must be.
 #include <csignal>
 #include <cstdio>
 #include <iterator>
@@ -65,7 +65,7 @@ const Blow blows[] = {
 };
 
 // What goes wrong inside, and does not end a run by itself.
-const char* const troubles[] = {"write_fail", "disk_full", "corrupt_checkpoint", "slow"};
+const char* const troubles[] = {"write_fail", "disk_full", "corrupt_checkpoint", "slow", "grad_nan", "grad_flip"};
 
 class Soak {
 public:
@@ -96,7 +96,7 @@ private:
             "--parallel.vocab_multiple 1 --train.log_interval 1000 --train.steps ", o_.steps, " --run.dir '",
             (o_.dir / run).string(), "' --ckpt.interval 40 --ckpt.async true --ckpt.local_interval 15 --ckpt.local_dir '",
             (o_.dir / "local").string(), "' --watch.step_s 2 --watch.leave true --watch.heartbeat_s 0.5 ",
-            "--watch.self_test_interval 100 ", more);
+            "--watch.self_test_interval 100 --fault.mode validate --fault.interval 1 --fault.tolerate 1000 ", more);
         return processes ? concat(KEEL_MPIEXEC " --allow-run-as-root --oversubscribe --bind-to none --mca pml ob1 ",
                                   "--mca btl self,vader -np ", ranks, " ", train)
                          : train;
