@@ -3,10 +3,10 @@
 //
 //     soak --seconds 1800 --seed 7 [--steps 3000] [--dir DIR]
 //
-// Round by round: the same run in a new folder, started again after every blow, until all of its steps are done; what is
-// left when the time is over is not disturbed. Blows come from
-// outside (a rank is killed, stopped, or told to stop), troubles from inside (--inject.faults: a write that fails, a full disk, a
-// damaged checkpoint, a slow rank, a gradient that is not finite or has a turned bit). One line per start; exit code 1 and the run's own words where something was not as it must be.
+// Round by round: the same run in a new folder, started again after every blow, until all of its steps are done; what is left when
+// the time is over is not disturbed. Blows come from outside (a rank is killed, stopped, or told to stop), troubles from inside
+// (--inject.faults: a write that fails, a full disk, a damaged checkpoint, a slow rank, a gradient that is not finite or has a
+// turned bit). One line per start; exit code 1 and the run's own words where something was not as it must be.
 #include <csignal>
 #include <cstdio>
 #include <iterator>
