@@ -188,7 +188,7 @@ TEST_F(Inject, AFailedWriteAndAFullDiskCostTheCheckpointsTheyStrike) {
     const std::string said = told(c, [](keel::Run& run) {
         while (!run.schedule.done(run.progress)) {
             test::take_step(run);
-            if (run.schedule.save_due(run.progress)) save_checkpoint(run);
+            if (run.progress.steps % 2 == 0) save_checkpoint(run);
             while (run.saver->under_way()) tend_saves(run, false, false);
         }
     });
@@ -205,7 +205,7 @@ TEST_F(Inject, ACheckpointIsDamagedByOneBitAndARestartPassesItOver) {
     std::string said = told(c, [](keel::Run& run) {
         for (int i = 0; i < 5; ++i) {
             test::take_step(run);
-            if (run.schedule.save_due(run.progress) && run.progress.steps < 5) save_checkpoint(run);
+            if (run.progress.steps % 2 == 0) save_checkpoint(run);
         }
     });
     EXPECT_NE(said.find("corrupt_checkpoint: there is no checkpoint yet"), std::string::npos) << said;
