@@ -355,6 +355,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
+    const InModel in_model;
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     Sizes sizes;
     if (!agree(*desc, *a_layout, *b_layout, *c_layout, *d_layout, sizes)) return CUBLAS_STATUS_INVALID_VALUE;

@@ -38,6 +38,7 @@ struct Config {
     int workers = 1;              // threads of the host that run blocks; 0 takes every processor
     bool shuffle_blocks = false;  // blocks in a seeded order, else by number
     bool early_exit = false;      // threads may leave before others pass a barrier: legal, and often a mistake
+    bool host_faults = false;     // code of the host that touches memory of the device dies of it, as on a machine with one
     int patience_ms = 20000;      // a stream that can do nothing for so long is a deadlock
     bool print = false;           // findings go to stderr as they are made, too
 
@@ -46,5 +47,22 @@ struct Config {
 
 Config config();
 void configure(const Config& config);
+
+// While one lives, the calling thread works for the model: what it allocates meanwhile a GPU's runtime would not. For tests
+// that count the allocations of a program.
+class InModel {
+public:
+    InModel() { ++depth(); }
+    ~InModel() { --depth(); }
+    InModel(const InModel&) = delete;
+    InModel& operator=(const InModel&) = delete;
+    static bool here() { return depth() > 0; }
+
+private:
+    static int& depth() {
+        thread_local int value = 0;
+        return value;
+    }
+};
 
 }  // namespace sim

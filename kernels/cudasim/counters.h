@@ -7,6 +7,7 @@ namespace sim {
 
 struct Counters {
     std::uint64_t launches = 0, blocks = 0;
+    std::uint64_t allocations = 0;  // of device and pinned memory
     std::uint64_t barriers = 0;  // completed, of any number
     std::uint64_t mma = 0;       // m16n8k16
     std::uint64_t ldmatrix = 0;  // matrices of 8 x 8 loaded

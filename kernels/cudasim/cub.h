@@ -22,6 +22,7 @@ struct DeviceRadixSort {
                                  int end_bit = sizeof(Key) * 8, cudaStream_t stream = nullptr,
                                  Site site = Site::current()) {
         static_assert(std::is_integral_v<Key>, "only integers are sorted here");
+        const InModel in_model;
         const auto n = static_cast<std::size_t>(count);
         const std::size_t needed = n * (sizeof(Key) + sizeof(Value)) + 1024;
         if (!temp) {

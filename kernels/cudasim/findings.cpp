@@ -97,6 +97,7 @@ std::vector<Finding> take_findings() {
 
 Counters& Counters::operator+=(const Counters& other) {
     launches += other.launches;
+    allocations += other.allocations;
     blocks += other.blocks;
     barriers += other.barriers;
     mma += other.mma;

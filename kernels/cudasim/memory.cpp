@@ -1,5 +1,7 @@
 #include "kernels/cudasim/memory.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -8,12 +10,13 @@
 #include <shared_mutex>
 
 #include "kernels/cudasim/block.h"
+#include "kernels/cudasim/counters.h"
 #include "kernels/cudasim/sanitizers.h"
 
 namespace sim {
 namespace {
 
-constexpr std::size_t red_zone_bytes = 4096, align = 256;
+constexpr std::size_t page_bytes = 4096, red_zone_bytes = page_bytes, align = 256;
 
 struct Allocation {
     std::size_t bytes;
@@ -25,12 +28,24 @@ struct Allocation {
 std::shared_mutex mutex;
 std::map<std::byte*, Allocation> table;
 std::atomic<unsigned> version{0};  // of the table: what a thread remembers of an older one is worth nothing
+int open_memories = 0;
+bool closed = false;  // to the host
 
 std::size_t padded(std::size_t bytes) { return (bytes + align - 1) / align * align; }
+std::size_t whole_pages(std::size_t bytes) {  // of an allocation with its zones
+    return (padded(bytes) + 2 * red_zone_bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+void close_device_memory(bool close) {
+    for (const auto& [data, a] : table)
+        if (a.place == Place::device)
+            mprotect(data - red_zone_bytes, whole_pages(a.bytes), close ? PROT_NONE : PROT_READ | PROT_WRITE);
+    closed = close;
+}
 
 void* allocate(std::size_t bytes, Place place) {
     auto* memory = static_cast<std::byte*>(
-        ::operator new(padded(bytes) + 2 * red_zone_bytes, std::align_val_t(4096), std::nothrow));
+        ::operator new(whole_pages(bytes), std::align_val_t(page_bytes), std::nothrow));
     if (!memory) return nullptr;
     const Poison poison = config().poison;
     std::byte* data = memory + red_zone_bytes;
@@ -42,6 +57,7 @@ void* allocate(std::size_t bytes, Place place) {
     poison_region(data + bytes, padded(bytes) - bytes + red_zone_bytes);
     const std::unique_lock lock(mutex);
     table[data] = {bytes, place, poison, false};
+    add_counters({.allocations = 1});
     ++version;
     return data;
 }
@@ -51,8 +67,9 @@ bool release(void* data, Place place) {
     const std::unique_lock lock(mutex);
     const auto at = table.find(static_cast<std::byte*>(data));
     if (at == table.end() || at->second.place != place) return false;
+    if (closed) close_device_memory(false);
     unpoison_region(at->first - red_zone_bytes, padded(at->second.bytes) + 2 * red_zone_bytes);
-    ::operator delete(at->first - red_zone_bytes, std::align_val_t(4096));
+    ::operator delete(at->first - red_zone_bytes, std::align_val_t(page_bytes));
     table.erase(at);
     ++version;
     return true;
@@ -85,6 +102,15 @@ void* allocate_device(std::size_t bytes) { return allocate(bytes, Place::device)
 void* allocate_pinned(std::size_t bytes) { return allocate(bytes, Place::pinned); }
 bool release_device(void* data) { return release(data, Place::device); }
 bool release_pinned(void* data) { return release(data, Place::pinned); }
+
+OpenMemory::OpenMemory() {
+    const std::unique_lock lock(mutex);
+    if (open_memories++ == 0 && closed) close_device_memory(false);
+}
+OpenMemory::~OpenMemory() {
+    const std::unique_lock lock(mutex);
+    if (--open_memories == 0 && config().host_faults) close_device_memory(true);
+}
 
 std::size_t device_bytes() {
     const std::shared_lock lock(mutex);

@@ -14,6 +14,16 @@ bool release_device(void* data);  // false if it is not the start of such an all
 bool release_pinned(void* data);
 std::size_t device_bytes();  // allocated now
 
+// The memory of devices is open to the host's code, which runs the kernels, as long as one of these lives. It matters
+// under Config::host_faults only.
+class OpenMemory {
+public:
+    OpenMemory();
+    ~OpenMemory();
+    OpenMemory(const OpenMemory&) = delete;
+    OpenMemory& operator=(const OpenMemory&) = delete;
+};
+
 enum class Place : unsigned char { device, pinned, unknown };
 struct Found {
     Place place = Place::unknown;

@@ -209,6 +209,7 @@ cudaError_t cudaFreeHost(void* data) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
                             Site site) {
+    const InModel in_model;
     if (!check_copy(to, from, bytes, kind, site)) return set_last_error(cudaErrorInvalidValue);
     const bool from_pageable = find_allocation(from).place == Place::unknown;
     const bool to_pageable = find_allocation(to).place == Place::unknown;
@@ -233,6 +234,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream, Site site) {
+    const InModel in_model;
     if (bytes > 0 && !fits("the destination of a memset", data, bytes, true, false, site))
         return set_last_error(cudaErrorInvalidValue);
     submit(stream, [=] {
@@ -284,6 +286,7 @@ void check_argument(const void* pointer, std::size_t number, const Site& site) {
 
 cudaError_t submit_launch(const cudaLaunchConfig_t& config, const void* kernel, void (*call)(const void*),
                           std::shared_ptr<const void> arguments) {
+    const InModel in_model;
     Launch launch{config.gridDim, config.blockDim, config.dynamicSmemBytes, call, arguments.get(), config.site};
     if (!legal_launch(launch, kernel)) return set_last_error(cudaErrorInvalidConfiguration);
     submit(config.stream, [launch, kernel, arguments] {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/cudasim/launch.h"
+#include "kernels/cudasim/profiler.h"
 #include "kernels/cudasim/streams.h"
 
 namespace sim::cuda {
@@ -68,8 +69,8 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
-inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
-inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
+inline cudaError_t cudaProfilerStart() { return profile(true), cudaSuccess; }
+inline cudaError_t cudaProfilerStop() { return profile(false), cudaSuccess; }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
@@ -201,6 +202,7 @@ cudaError_t submit_launch(const cudaLaunchConfig_t& config, const void* kernel, 
 
 template <class... Params, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Arguments&&... arguments) {
+    const InModel in_model;
     struct Call {
         void (*kernel)(Params...);
         std::tuple<std::remove_cv_t<std::remove_reference_t<Params>>...> arguments;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cudasim/memory.h"
 #include "kernels/cudasim/runtime.h"
 
 namespace sim {
@@ -52,6 +53,11 @@ std::uint64_t draw() {
     return z ^ (z >> 29);
 }
 
+bool attempt(const Operation& operation) {
+    const OpenMemory open;
+    return operation();
+}
+
 // One attempt at the head of a random stream of this device: true if an operation was done.
 bool advance() {
     std::unique_lock lock(mutex);
@@ -65,7 +71,7 @@ bool advance() {
         stream->busy = true;
         Operation operation = stream->queue.front();
         lock.unlock();
-        const bool done = operation();
+        const bool done = attempt(operation);
         lock.lock();
         stream->busy = false;
         if (!done) continue;
@@ -134,7 +140,7 @@ void submit(Stream* stream, Operation operation) {
         drain(blocking_streams_empty);
     else
         drain(stream);  // what was queued before the mode changed
-    drain([&] { return operation(); });
+    drain([&] { return attempt(operation); });
 }
 
 namespace cuda {
@@ -162,6 +168,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    const InModel in_model;
     if (capturing(stream)) return set_last_error(cudaErrorStreamCaptureUnsupported);
     if (!drain(stream)) return set_last_error(cudaErrorLaunchFailure);
     return broken() ? cudaErrorLaunchFailure : cudaSuccess;
@@ -316,6 +323,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void*, std::size_t* count) {
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    const InModel in_model;
     // The nodes live with the replay: a graph may be destroyed as soon as it is launched.
     struct Replay {
         Graph graph;

@@ -1,5 +1,8 @@
 // Seeded mistakes with memory: out of bounds in global and shared memory, misaligned vectors, launches and copies that
 // a GPU refuses. Each is named with its line, or with the launch that made the damage; the fixed twins are silent.
+#include <csignal>
+#include <cstdlib>
+
 #include "tests/sim/sweep_kernel.h"
 
 namespace keel::on_cudasim {
@@ -31,6 +34,23 @@ __global__ void unchecked(float* x, unsigned n) {
     const unsigned i = blockIdx.x * 32 + threadIdx.x;
     if (fixed ? i < n : i <= n) x[i] = 7;
 }
+#if !SIM_ASAN && !SIM_TSAN  // which see to such faults themselves
+TEST(SimMemory, CodeOfTheHostThatTouchesTheDevicesMemoryDiesOfItWhereThatIsAskedFor) {
+    const auto touch = [](bool faults) {
+        sim::Config config;
+        config.host_faults = faults;
+        sim::configure(config);
+        float* x = nullptr;
+        cudaMalloc(&x, 64);
+        cudaMemset(x, 0, 64);  // operations of streams may
+        float seen = *static_cast<volatile float*>(x);
+        cudaFree(x);
+        std::exit(seen == 0 ? 7 : 8);
+    };
+    EXPECT_EXIT(touch(true), testing::KilledBySignal(SIGSEGV), "");
+    EXPECT_EXIT(touch(false), testing::ExitedWithCode(7), "");
+}
+#endif
 #if !SIM_ASAN  // which ends the program at once, with the line: sanitizer_test.cpp
 TEST(SimMemory, APlainWritePastTheEndIsFoundInTheRedZoneAndNamesTheLaunch) {
     EXPECT_EQ(sweep_kernel({.blocks = 2}, counting(40), unchecked<true>, 40u).text(), "");
