@@ -1,9 +1,14 @@
 // The body of kernels/gpu.h, once over the CUDA runtime and once over the simulated one.
 #include "kernels/gpu.h"
 
+#include <cuda_profiler_api.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "kernels/cublaslt.cuh"
 #include "kernels/device.cuh"
 
 namespace keel::KEEL_DEVICE {
@@ -16,6 +21,26 @@ constexpr Device this_device = Device::cudasim;
 #endif
 
 cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
+
+class RuntimeGraph : public GpuGraph {
+public:
+    explicit RuntimeGraph(cudaGraph_t graph) {
+        const cudaError_t counted = cudaGraphGetNodes(graph, nullptr, &nodes_);
+        const cudaError_t made = cudaGraphInstantiate(&exec_, graph, 0);
+        cudaGraphDestroy(graph);
+        check(counted);
+        check(made);
+    }
+    RuntimeGraph(const RuntimeGraph&) = delete;
+    RuntimeGraph& operator=(const RuntimeGraph&) = delete;
+    ~RuntimeGraph() override { (void)cudaGraphExecDestroy(exec_); }
+    std::int64_t nodes() const override { return static_cast<std::int64_t>(nodes_); }
+    cudaGraphExec_t exec() const { return exec_; }
+
+private:
+    cudaGraphExec_t exec_ = nullptr;
+    std::size_t nodes_ = 0;
+};
 
 class RuntimeGpu : public Gpu {
 public:
@@ -35,6 +60,24 @@ public:
         return concat(properties.name, ", sm_", properties.major, properties.minor, ", ",
                       properties.totalGlobalMem >> 30, " GiB, CUDA ", runtime / 1000, ".", runtime % 1000 / 10);
     }
+    std::string libraries() const override {
+        const auto version = [](int v) { return concat(v / 1000, ".", v % 1000 / 10); };
+        int runtime = 0, driver = 0;
+        check(cudaRuntimeGetVersion(&runtime));
+        check(cudaDriverGetVersion(&driver));
+        std::string text = concat("runtime ", version(runtime), ", driver ", version(driver), ", ");
+        try {
+            const std::size_t lt = cublaslt().cublasLtGetVersion();  // 130100 is 13.1
+            return text + concat("cublasLt ", lt / 10000, ".", lt / 100 % 100);
+        } catch (const Error& e) {
+            return text + "no cublasLt: " + e.what();
+        }
+    }
+    std::int64_t free_bytes() const override {
+        std::size_t free = 0, total = 0;
+        check(cudaMemGetInfo(&free, &total));
+        return static_cast<std::int64_t>(free);
+    }
     std::unique_ptr<Stream> make_stream() override {
         cudaStream_t stream = nullptr;
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -47,13 +90,13 @@ public:
         check(cudaMalloc(&data, static_cast<std::size_t>(bytes)));
         return static_cast<std::byte*>(data);
     }
-    void release(std::byte* data) override { check(cudaFree(data)); }
+    void release(std::byte* data) override { (void)cudaFree(data); }
     std::byte* allocate_pinned(std::int64_t bytes) override {
         void* data = nullptr;
         check(cudaMallocHost(&data, static_cast<std::size_t>(bytes)));
         return static_cast<std::byte*>(data);
     }
-    void release_pinned(std::byte* data) override { check(cudaFreeHost(data)); }
+    void release_pinned(std::byte* data) override { (void)cudaFreeHost(data); }
     void copy_in(Stream& stream, void* to, const void* from, std::int64_t bytes) override {
         check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, native(stream)));
     }
@@ -63,6 +106,25 @@ public:
     void fill(Stream& stream, void* data, int byte, std::int64_t bytes) override {
         check(cudaMemsetAsync(data, byte, static_cast<std::size_t>(bytes), native(stream)));
     }
+    // Other threads of the program, such as the one that writes a checkpoint, may do as they like meanwhile.
+    void begin_capture(Stream& stream) override {
+        check(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal));
+    }
+    std::unique_ptr<GpuGraph> end_capture(Stream& stream) override {
+        cudaGraph_t graph = nullptr;
+        check(cudaStreamEndCapture(native(stream), &graph));
+        return std::make_unique<RuntimeGraph>(graph);
+    }
+    void launch(GpuGraph& graph, Stream& stream) override {
+        check(cudaGraphLaunch(static_cast<RuntimeGraph&>(graph).exec(), native(stream)));
+    }
+    void push_range(const char* name, std::int64_t index) override {
+        char text[64];
+        if (index >= 0) std::snprintf(text, sizeof text, "%s %lld", name, static_cast<long long>(index));
+        nvtxRangePushA(index >= 0 ? text : name);
+    }
+    void pop_range() override { nvtxRangePop(); }
+    void profile(bool on) override { check(on ? cudaProfilerStart() : cudaProfilerStop()); }
 
 private:
     int index_;

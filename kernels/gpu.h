@@ -15,15 +15,24 @@
 
 namespace keel {
 
+// Work that was recorded once and can be queued again as a whole.
+class GpuGraph {
+public:
+    virtual ~GpuGraph() = default;
+    virtual std::int64_t nodes() const = 0;  // kernels, copies and fills
+};
+
 class Gpu {
 public:
     virtual ~Gpu() = default;
 
     virtual Device device() const = 0;
-    virtual std::string describe() const = 0;             // "NVIDIA H200, sm_90, 139.7 GiB, CUDA 13.0"
+    virtual std::string describe() const = 0;             // "NVIDIA H200, sm_90, 139 GiB, CUDA 13.0"
+    virtual std::string libraries() const = 0;            // "runtime 13.0, driver 13.0, cublasLt 13.1"; or what is missing
+    virtual std::int64_t free_bytes() const = 0;          // that may still be allocated
     virtual std::unique_ptr<Stream> make_stream() = 0;    // for as long as the Gpu lives
     virtual std::byte* allocate(std::int64_t bytes) = 0;  // 256-byte aligned
-    virtual void release(std::byte* data) = 0;
+    virtual void release(std::byte* data) = 0;            // never throws: what cannot be freed is gone with the device
     // Memory of the host that copies can read and write while the program goes on.
     virtual std::byte* allocate_pinned(std::int64_t bytes) = 0;
     virtual void release_pinned(std::byte* data) = 0;
@@ -31,6 +40,33 @@ public:
     virtual void copy_in(Stream& stream, void* to, const void* from, std::int64_t bytes) = 0;
     virtual void copy_out(Stream& stream, void* to, const void* from, std::int64_t bytes) = 0;
     virtual void fill(Stream& stream, void* data, int byte, std::int64_t bytes) = 0;
+    // What is queued on `stream` between the two is recorded and not done. Meanwhile nothing may wait for the stream, and
+    // copies need pinned memory.
+    virtual void begin_capture(Stream& stream) = 0;
+    virtual std::unique_ptr<GpuGraph> end_capture(Stream& stream) = 0;
+    virtual void launch(GpuGraph& graph, Stream& stream) = 0;
+
+    // For a profiler: named ranges of this thread's time (NVTX), one inside of the other, `index` < 0 for none; and whether it
+    // is to look now.
+    virtual void push_range(const char* name, std::int64_t index) = 0;
+    virtual void pop_range() = 0;
+    virtual void profile(bool on) = 0;
+};
+
+// A range until the end of the scope; nothing without a GPU.
+class GpuRange {
+public:
+    GpuRange(Gpu* gpu, const char* name, std::int64_t index = -1) : gpu_(gpu) {
+        if (gpu_) gpu_->push_range(name, index);
+    }
+    ~GpuRange() {
+        if (gpu_) gpu_->pop_range();
+    }
+    GpuRange(const GpuRange&) = delete;
+    GpuRange& operator=(const GpuRange&) = delete;
+
+private:
+    Gpu* gpu_;
 };
 
 // Why there is no such device here, in one line; nothing if there is one.
