@@ -18,5 +18,6 @@ void add_verify(CLI::App& app);
 void add_estimate(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_report(CLI::App& app);
+void add_devices(CLI::App& app);
 
 }  // namespace keel

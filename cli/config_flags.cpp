@@ -32,7 +32,7 @@ ConfigFlags::ConfigFlags(CLI::App& command, const std::vector<std::string_view>&
         using T = std::remove_reference_t<decltype(member)>;
         constexpr bool many = !std::is_arithmetic_v<T> && !std::is_same_v<T, std::string>;
         CLI::Option* option = command.add_option_function<std::vector<std::string>>(
-            "--" + key, [this, key](const std::vector<std::string>& values) { given_.push_back({key, values}); }, help);
+            "--" + key + (key == "run.device" ? ",--device" : ""), [this, key](const std::vector<std::string>& values) { given_.push_back({key, values}); }, help);
         option->type_name(type_label<T>())->group("[" + section + "]");
         if (many) option->expected(1, -1);
         else option->expected(1);

@@ -70,6 +70,7 @@ void add_commands(CLI::App& app) {
     keel::add_verify(app);
     keel::add_bench(app);
     keel::add_report(app);
+    keel::add_devices(app);
 }
 
 // What must be given is a name of something (or a number), and "$UNSET" in a script gives the empty one.

@@ -23,10 +23,12 @@ void print_start(const Run& run, const std::string& map) {
     const Config& config = run.config;
     std::printf("%s", to_toml(config).c_str());
     std::printf("\n%s\n", run.model->plan().table().c_str());
-    std::printf("%lld parameters, %lld samples of %lld tokens per epoch, %d threads, %s matmul\n",
+    const std::string who = run.gpu ? run.gpu->describe()
+                                    : concat(run.stream.threads() * run.world.size(), " threads, ",
+                                             config.model.dtype == "f32" ? matmul_isa<float>() : matmul_isa<bf16>(), " matmul");
+    std::printf("%lld parameters, %lld samples of %lld tokens per epoch, %s\n",
                 static_cast<long long>(parameter_count(config.model).total()),
-                static_cast<long long>(run.data.samples_per_epoch()), static_cast<long long>(config.data.seq_len),
-                run.stream.threads() * run.world.size(), config.model.dtype == "f32" ? matmul_isa<float>() : matmul_isa<bf16>());
+                static_cast<long long>(run.data.samples_per_epoch()), static_cast<long long>(config.data.seq_len), who.c_str());
     if (!map.empty()) std::printf("%d ranks (%s):\n%s", run.world.size(), run.world.transport(), map.c_str());
     if (run.progress.steps > 0)
         std::printf("going on after step %lld, sample %lld\n", static_cast<long long>(run.progress.steps),

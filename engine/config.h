@@ -174,11 +174,22 @@ struct RunSection {
     std::string dir;
     std::int64_t threads = 0;
     std::string device = "cpu";
+    bool graph = true;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(dir, "folder of the run: checkpoints, log, report");
         KEEL_FIELD(threads, "threads that compute, per rank; 0 shares out the processors that this process may use");
-        KEEL_FIELD(device, "cpu");
+        KEEL_FIELD(device, "cpu, cuda, or cudasim: the kernels of a GPU run by a simulator, exact and slow");
+        KEEL_FIELD(graph, "on a GPU, a step is launched as one CUDA graph, from its third time on");
+    }
+};
+
+struct ProfileSection {
+    std::int64_t start = 0, stop = 0;
+
+    template <class Field> void fields(Field&& field) {
+        KEEL_FIELD(start, "on a GPU: the step before which a profiler is told to look (cudaProfilerStart); 0 is never");
+        KEEL_FIELD(stop, "the step before which it is told to stop; 0 is the end of the run");
     }
 };
 
@@ -329,6 +340,7 @@ struct Config {
     FaultSection fault;
     InjectSection inject;
     RunSection run;
+    ProfileSection profile;
 
     template <class Section> void sections(Section&& section) {
         section("model", model);
@@ -345,6 +357,7 @@ struct Config {
         section("fault", fault);
         section("inject", inject);
         section("run", run);
+        section("profile", profile);
     }
 };
 

@@ -19,9 +19,16 @@
 #include "engine/presets.h"
 #include "engine/schedule.h"
 #include "kernels/base/error.h"
-#include "kernels/base/stream.h"
+#include "kernels/gpu.h"
 
 namespace keel {
+
+Device device_of(const Config& config) {
+    for (const Device device : {Device::cuda, Device::cudasim})
+        if (config.run.device == name(device)) return device;
+    return Device::cpu;
+}
+
 namespace {
 
 constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
@@ -264,7 +271,13 @@ void check_memory_and_run(const Config& c) {
     require_at_least("run.threads", c.run.threads, 0);
     if (c.run.threads > Stream::max_threads)
         fail_usage("--run.threads is ", c.run.threads, "; the most keel takes is ", Stream::max_threads);
-    require_choice("run.device", c.run.device, {"cpu"});
+    require_choice("run.device", c.run.device, {"cpu", "cuda", "cudasim"});
+    require_at_least("profile.start", c.profile.start, 0);
+    require_at_least("profile.stop", c.profile.stop, 0);
+    if (c.profile.stop > 0 && c.profile.stop <= c.profile.start)
+        fail_usage("--profile.stop ", c.profile.stop, " is not after --profile.start ", c.profile.start);
+    if (c.profile.start + c.profile.stop > 0 && device_of(c) == Device::cpu)
+        fail_usage("--profile.start and --profile.stop are for the profilers of GPUs; leave them out, or give --run.device");
 }
 
 void check_fault(const FaultSection& f) {
@@ -298,6 +311,21 @@ void check_train(const Config& c) {
 }
 
 }  // namespace
+
+void check_device(const Config& config, std::int64_t ranks) {
+    const Device device = device_of(config);
+    if (device == Device::cpu) return;
+    const std::string asked = "--run.device " + config.run.device;
+    if (const auto why = why_no_gpu(device)) fail_usage(asked, ": ", *why, "; leave it out to train on the CPU");
+    if (ranks > 1)
+        fail_usage(asked, " trains on one device, and there are ", ranks, " ranks; start one, with --parallel.tp, pp, cp and dp 1");
+    if (config.fault.mode == "validate")
+        fail_usage(asked, " computes no step twice; leave out --fault.mode validate, or train on the CPU");
+    if (!config.inject.faults.empty())
+        fail_usage(asked, " suffers no faults; --inject.faults writes into gradients as the CPU has them");
+    if (config.numerics.grad_sum == "exact")
+        fail_usage(asked, " has no exact sums; leave out --numerics.grad_sum exact, or train on the CPU");
+}
 
 void resolve_model(ModelSection& m) {
     if (!m.preset.empty() && m.hidden == 0 && m.layers == 0) apply_preset(m, std::string(m.preset));

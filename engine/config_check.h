@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/config.h"
+#include "kernels/base/stream.h"
 
 namespace keel {
 
@@ -18,5 +19,9 @@ void resolve_batch(TrainSection& train);
 // The whole configuration of a training run: fills what follows from the rest (preset, shape, samples from steps,
 // batches, the end of the decay) and refuses contradictions. Idempotent: a resolved configuration resolves to itself.
 void resolve_and_validate(Config& config);
+
+Device device_of(const Config& config);
+// Refuses a device that this machine does not have, and what cannot be done on it yet; `ranks` as they were started.
+void check_device(const Config& config, std::int64_t ranks);
 
 }  // namespace keel

@@ -56,6 +56,8 @@ constexpr Alias aliases[] = {
     {"adam-eps", "optim.eps"},
     {"recompute-granularity", "memory.recompute"},
     {"recompute-activations", "memory.recompute"},
+    {"profile-step-start", "profile.start"},
+    {"profile-step-end", "profile.stop"},
     {"save", "run.dir"},
     {"save-interval", "ckpt.interval"},
     {"load", "ckpt.resume"},

@@ -88,6 +88,7 @@ void load_params(const ModelSource& source, Model& model) {
 }
 
 void load_params(const ModelSource& source, Model& model, Group& world) {
+    model.fetch_state();  // of which parameters are then overwritten
     std::vector<TensorPiece> pieces;
     for (TensorPiece& piece : state_pieces(model, Pieces::to_load))
         if (model.params().has(piece.name)) pieces.push_back(std::move(piece));

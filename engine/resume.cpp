@@ -16,7 +16,7 @@ constexpr std::array free_settings{"train.samples",       "train.steps",        
                                    "data.tokenizer",       "data.prefetch"};
 
 bool is_free(std::string_view key) {
-    return key.starts_with("run.") || key.starts_with("ckpt.") || key.starts_with("exit.") ||
+    return key.starts_with("run.") || key.starts_with("profile.") || key.starts_with("ckpt.") || key.starts_with("exit.") ||
            key.starts_with("watch.") || key.starts_with("memory.") || key.starts_with("parallel.") ||
            key.starts_with("observe.") || key.starts_with("fault.") || key.starts_with("inject.") ||
            std::find(free_settings.begin(), free_settings.end(), key) != free_settings.end();

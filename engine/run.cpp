@@ -73,6 +73,7 @@ Config resolved(Config config, std::int64_t ranks) {
     if (config.model.vocab == 0)
         if (const auto tokenizer = load_tokenizer(config)) config.model.vocab = tokenizer->vocab_size();
     resolve_and_validate(config);
+    check_device(config, ranks);
     if (config.run.dir.empty()) fail_usage("--run.dir is not given; name a folder for checkpoints, log and report");
     return config;
 }
@@ -238,6 +239,8 @@ Run::Run(Config asked, World* given)
       ranks(ranks_of(mesh)),
       schedule(config),
       stream(threads_of_rank(config, world)),
+      gpu(device_of(config) == Device::cpu ? nullptr : open_gpu(device_of(config))),
+      queue(gpu ? gpu->make_stream() : nullptr),
       model(nullptr),
       skip(config.fault.skip),
       loader(data, loader_spec(config)) {
@@ -264,15 +267,17 @@ Run::Run(Config asked, World* given)
     const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this, damaged);
 
     startup.enter(Startup::model);
-    model = make_model(config, stream, training_use(config, ranks.place), ranks);
-    executor = std::make_unique<Executor>(config, stream, ranks, *model);
+    const Backend backend = gpu ? Backend(*gpu, *queue, stream) : Backend(stream);
+    model = make_model(config, backend, training_use(config, ranks.place), ranks);
+    executor = std::make_unique<Executor>(config, backend.stream, ranks, *model);
+    graph.emplace(backend, config.run.graph);
     if (!config.inject.faults.empty()) {
         inject.emplace(config, world.rank(), world.size(), *model);
         if (first) warn(inject->warning());
     }
     findings.emplace(config.run.dir, ranks.world, world.host(), config.ckpt.resume != "none");
     replicas.emplace(config, stream, ranks, *model, world.host(), *findings);
-    if (config.fault.mode != "disabled") {
+    if (config.fault.mode != "disabled" && !gpu) {  // it looks at what lies in the host's memory
         replay.emplace(config, stream, ranks, *model, world.host(), *findings,
                        [this](const StepPlan& plan, std::span<const std::int64_t> micro_batches) {
                            return dump_samples(config.run.dir, progress.steps + 1, loader, plan, micro_batches);
@@ -319,7 +324,7 @@ Run::Run(Config asked, World* given)
         if (const auto aside = set_aside_checkpoints(checkpoint_root(), saved ? saved->step : -1))
             std::fprintf(stderr, "keel: later checkpoints of an earlier start are now in %s\n", aside->c_str());
     write_file_atomically(fs::path(config.run.dir) / "config.toml", to_toml(config));
-    const double peak = timed(startup, Startup::ceiling, [&] { return matmul_peak(stream, model->dtype()); });
+    const double peak = gpu ? 0 : timed(startup, Startup::ceiling, [&] { return matmul_peak(stream, model->dtype()); });
     observe = std::make_unique<Observe>(
         config,
         RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = peak * world.size(),
@@ -328,6 +333,12 @@ Run::Run(Config asked, World* given)
                  .ranks = world.size(), .sources = sources_of(data)},
         ledger);
     findings->to_log([this](const char* line) { observe->tell(line); });
+}
+
+void tell_profiler(Run& run) {
+    const std::int64_t step = run.progress.steps + 1;
+    if (run.gpu && step == run.config.profile.start) run.gpu->profile(true);
+    if (run.gpu && step == run.config.profile.stop) run.gpu->profile(false);
 }
 
 void save_checkpoint(Run& run) {
@@ -360,8 +371,8 @@ std::filesystem::path finish(Run& run, const char* why) {
     std::string& sample = ending.sample;
     if (const std::string& prompt = run.config.train.sample_prompt; !prompt.empty()) {
         try {
-            std::unique_ptr<Model> whole;  // from the checkpoint just written, where this rank holds a part only
-            if (run.world.size() > 1) {
+            std::unique_ptr<Model> whole;  // from the checkpoint just written, where this rank holds a part only, or on a GPU
+            if (run.world.size() > 1 || run.gpu) {
                 const ModelSource source = open_model(run.checkpoint_root());
                 whole = make_model(source.config, run.stream, {.tokens = 1, .positions = 1, .head_chunk = 1, .training = false});
                 load_params(source, *whole);

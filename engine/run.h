@@ -30,6 +30,7 @@
 #include "engine/observe/observe.h"
 #include "engine/observe/rank_times.h"
 #include "engine/observe/trace.h"
+#include "engine/overlap/step_graph.h"
 #include "engine/parallel/executor.h"
 #include "engine/parallel/mesh.h"
 #include "engine/parallel/ranks.h"
@@ -60,11 +61,14 @@ struct Run {
     Ranks ranks;
     Schedule schedule;
     Progress progress;
-    Stream stream;
+    Stream stream;  // the crew of the host
+    std::unique_ptr<Gpu> gpu;       // where config.run.device is one
+    std::unique_ptr<Stream> queue;  // of the GPU
     std::optional<StepSpans> spans;  // with observe.timers: what ran when; the model's thread writes into it to the end
     std::optional<Trace> trace;      // with observe.trace_steps; the same
     std::unique_ptr<Model> model;
     std::unique_ptr<Executor> executor;
+    std::optional<StepGraph> graph;
     std::optional<Injector> inject;  // of a run that is to suffer faults
     SkipList skip;
     std::optional<Findings> findings;
@@ -102,6 +106,8 @@ void record_start(Run& run);
 void cut_spans(Run& run);  // a step's gradients are done
 void record_step(Run& run, const StepPlan& plan, const StepResult& step);
 Ending record_end(Run& run);
+// Before a step on a GPU: whether its profiler is to look at it (--profile.start, --profile.stop).
+void tell_profiler(Run& run);
 
 // Writes a checkpoint of this moment, or begins to; a later run resumes from it bit for bit.
 void save_checkpoint(Run& run);

@@ -38,11 +38,13 @@ std::optional<Saved> Saver::save(Stream& stream, const Progress& progress, const
     if (async_) {
         std::optional<Saved> before = settle(true);
         began_ = Clock::now();
+        model_.fetch_state();
         async_->begin(stream, progress.steps, write);
         under_way_ = progress;
         return before;
     }
     const auto start = Clock::now();
+    model_.fetch_state();
     const std::filesystem::path path = write(ranks_, state_pieces(model_, Pieces::to_save));
     took(std::chrono::duration<double>(Clock::now() - start).count());
     return Saved{progress, path, {}, std::chrono::duration<double>(Clock::now() - start).count(), start};
@@ -68,6 +70,7 @@ bool Saver::local_due(const Progress& progress) const {
 // A rank's part is all that it holds, copies too: unlike a checkpoint for any layout it goes back to the same rank.
 std::string Saver::save_locally(const Progress& progress, const std::string& state) {
     try {
+        model_.fetch_state();
         local_->save(ranks_, progress.steps, state, state_pieces(model_, Pieces::to_load));
         return {};
     } catch (const Error& e) {

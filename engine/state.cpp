@@ -12,8 +12,9 @@ using json = nlohmann::json;
 
 std::vector<NamedTensor> param_tensors(Model& model) {
     std::vector<NamedTensor> tensors;
+    std::byte* const flat = model.host_state().param;
     for (const Param& p : model.params().specs)
-        tensors.push_back({p.name, model.dtype(), p.whole, model.param_data() + p.offset * size_bytes(model.dtype())});
+        tensors.push_back({p.name, model.dtype(), p.whole, flat + p.offset * size_bytes(model.dtype())});
     return tensors;
 }
 
@@ -42,6 +43,7 @@ void each_rectangle(const Param& p, std::int64_t first, std::int64_t count,
 std::vector<TensorPiece> state_pieces(Model& model, Pieces pieces) {
     std::vector<TensorPiece> out;
     const bool is_float = model.dtype() == Dtype::f32;
+    const Model::HostState state = model.host_state();
     const auto bytes = [](View<float> x, std::int64_t at) { return reinterpret_cast<std::byte*>(x.data() + at); };
     for (const ShardPiece& piece : model.params().owned) {
         const Param& p = model.params().specs[static_cast<std::size_t>(piece.param)];
@@ -52,10 +54,10 @@ std::vector<TensorPiece> state_pieces(Model& model, Pieces pieces) {
             const auto add = [&](const std::string& name, Dtype dtype, std::byte* data) {
                 out.push_back({name, dtype, p.whole, r.row, r.rows, r.col, r.cols, data, r.cols});
             };
-            add(p.name, model.dtype(), model.param_data() + in_buffer * size_bytes(model.dtype()));
-            if (!is_float) add(p.name + ".master", Dtype::f32, bytes(model.master(), in_owned));
-            add(p.name + ".m", Dtype::f32, bytes(model.first_moment(), in_owned));
-            add(p.name + ".v", Dtype::f32, bytes(model.second_moment(), in_owned));
+            add(p.name, model.dtype(), state.param + in_buffer * size_bytes(model.dtype()));
+            if (!is_float) add(p.name + ".master", Dtype::f32, bytes(state.master, in_owned));
+            add(p.name + ".m", Dtype::f32, bytes(state.m, in_owned));
+            add(p.name + ".v", Dtype::f32, bytes(state.v, in_owned));
         });
     }
     return out;

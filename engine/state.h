@@ -15,6 +15,7 @@
 
 namespace keel {
 
+// Both see the state as the host does (Model::host_state).
 // Every parameter of a model on one rank, in the model's dtype, whole.
 std::vector<NamedTensor> param_tensors(Model& model);
 

@@ -88,13 +88,20 @@ std::optional<StepResult> attempt(Run& run, const StepPlan& plan, Watch* watch) 
         if (run.replay) run.replay->begin_attempt();
         Batches batches(run, run.loader, plan.first_sample, plan.samples, plan.micro_batch);
         sums.emplace(run);
-        const auto add = [&](double loss) {
+        const auto queue = [&] {
+            model.zero_grads();
+            if (!run.executor->train(batches.count(), std::ref(batches), std::ref(stop))) return false;
+            model.reduce_grads();
+            return true;
+        };
+        const auto refill = [&] {
+            for (std::int64_t i = 0; i < batches.count(); ++i) model.refill(i, batches(i));
+        };
+        if (!run.graph->run({plan.samples, plan.micro_batch}, queue, refill)) return std::nullopt;
+        for (const double loss : model.take_losses()) {
             sums->add(loss);
             if (run.replay) run.replay->loss(loss);
-        };
-        model.zero_grads();
-        if (!run.executor->train(batches.count(), std::ref(batches), std::ref(add), std::ref(stop))) return std::nullopt;
-        model.reduce_grads();
+        }
         sums->count(batches);
     } while (!model.gradients().fits(plan.samples));
     sums->reduce(run);
@@ -155,6 +162,8 @@ const char* train(Run& run) {
 std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watch) {
     const Ledger::Scope scope(run.ledger, Phase::compute);
     run.standing.enter("step", run.progress.steps + 1);
+    tell_profiler(run);
+    const GpuRange range(run.gpu.get(), "step", run.progress.steps + 1);
     Model& model = *run.model;
     if (run.replay) run.replay->begin_step(run.progress.steps + 1);
     std::optional<StepResult> result = attempt(run, plan, watch);

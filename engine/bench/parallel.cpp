@@ -76,7 +76,7 @@ struct ParallelStep::State {
             const auto before = of_model(mesh);
             const double hidden_before = model->gradients().hidden_seconds(), exposed_before = model->gradients().exposed_seconds();
             model->zero_grads();
-            executor.train(count, [&](std::int64_t) -> const Batch& { return batch; }, [](double) {}, {});
+            executor.train(count, [&](std::int64_t) -> const Batch& { return batch; }, {});
             model->reduce_grads();
             const double norm = model->grad_norm() / targets;
             model->update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,

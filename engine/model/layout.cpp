@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "engine/model/batch_slots.h"
 #include "engine/model_shape.h"
 #include "engine/parallel/gradients.h"
 #include "kernels/attention.h"
+#include "kernels/embedding.h"
 #include "kernels/head_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
@@ -230,12 +232,8 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
             master = plan.reserve<float>("master weights", {params.owned_size}, always, Use::optimizer);
         m = plan.reserve<float>("first moment", {params.owned_size}, always, Use::optimizer);
         v = plan.reserve<float>("second moment", {params.owned_size}, always, Use::optimizer);
-        if (use.snapshot) {  // of each element owned; and each rectangle of its own line
-            std::int64_t bytes = params.owned_size * static_cast<std::int64_t>(sizeof(T) + (std::is_same_v<T, float> ? 8 : 12));
-            for (const ShardPiece& piece : params.owned)
-                bytes += 3 * 4 * 64 * static_cast<std::int64_t>(params.specs[static_cast<std::size_t>(piece.param)].rows.size());
-            snapshot = plan.reserve<std::byte>("snapshot of a checkpoint", {bytes}, always, Use::optimizer);
-        }
+        if (use.snapshot && !on_gpu())
+            snapshot = plan.reserve<std::byte>("snapshot of a checkpoint", {snapshot_bytes()}, always, Use::optimizer);
     }
     rope = plan.reserve<float>("rope table", {use.positions, rotary_dim(model)}, always, Use::temporary);
 
@@ -261,8 +259,7 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
             slot.final_rstd = plan.reserve<float>(owner + "rstd", {rows}, from_forward, Use::temporary);
         }
         if (copies_batch())
-            for (auto* copy : {&slot.ids, &slot.labels, &slot.positions, &slot.lo})
-                *copy = plan.reserve<std::int32_t>(owner + "batch", {tokens}, always, Use::temporary);
+            slot.batch = plan.reserve<std::int32_t>(owner + "batch", {BatchSlots::arrays * tokens}, always, Use::temporary);
     }
 
     for (int i = 0; use.training && i < use.gradients; ++i)
@@ -273,6 +270,10 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
         };
         whole_embed = at("partial embedding", time.begin_forward(0));
         if (use.training) whole_dembed = at("gradient of the embedding's rows", time.end_backward(0));
+    }
+    if (on_gpu() && use.training && shard.has_embedding()) {
+        const int end = time.end_backward(0);
+        embed_scratch = plan.reserve<std::byte>("embedding scratch", {embedding_scratch_bytes(tokens)}, {end, end}, Use::temporary);
     }
     if (shard.has_head()) {
         const int head = alone ? time.end_forward(0) : time.begin_backward(last);
@@ -297,16 +298,24 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
     loss = plan.reserve<float>("loss", {tokens}, always, Use::temporary);  // still there to be read after the micro-batch
     reduce_scratch = plan.reserve<std::byte>("reduction scratch", {reduce_scratch_bytes(std::max(params.flat_size, tokens))},
                                              always, Use::temporary);
-    total = plan.reserve<double>("total", {1}, always, Use::temporary);
+    const std::int64_t pieces = use.training ? static_cast<std::int64_t>(params.owned.size()) : 0;
+    numbers = plan.reserve<double>("losses and squares", {use.micro_batches + pieces}, always, Use::temporary);
     if (use.training) {
         gains = plan.reserve<float>("gains of all ranks", {Gradients::gain_elements(params)}, always, Use::communication);
-        const auto whole = static_cast<std::int64_t>(ParamTable(model).specs.size());
-        squares = plan.reserve<double>("squares", {whole}, always, Use::temporary);
         if (use.exact) {
+            const auto whole = static_cast<std::int64_t>(ParamTable(model).specs.size());
             largest = plan.reserve<float>("largest elements", {whole}, always, Use::temporary);
             limbs = plan.reserve<std::int64_t>("exact squares", {3 * whole}, always, Use::temporary);
         }
     }
+}
+
+// Of each element owned; and each rectangle of its own line.
+template <class T> std::int64_t ModelLayout<T>::snapshot_bytes() const {
+    std::int64_t bytes = params.owned_size * static_cast<std::int64_t>(sizeof(T) + (std::is_same_v<T, float> ? 8 : 12));
+    for (const ShardPiece& piece : params.owned)
+        bytes += 3 * 4 * 64 * static_cast<std::int64_t>(params.specs[static_cast<std::size_t>(piece.param)].rows.size());
+    return bytes;
 }
 
 template struct BlockReserved<float>;

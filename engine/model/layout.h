@@ -34,7 +34,9 @@ struct ModelUse {
     bool snapshot = false;    // checkpoints are written while training goes on
     int slots = 1;            // micro-batches under way at once
     int gradients = 1;        // buffers that backwards work in, in turns (engine/parallel/pipeline_run.h)
+    std::int64_t micro_batches = 1;  // of a step, at most
     std::int64_t bucket = 0;  // gradient elements reduced together; 0 is all
+    Device device = Device::cpu;
 };
 // 0 chooses: as many tokens as keep the chunk's logits within a few MiB, in multiples of 64.
 std::int64_t head_chunk(std::int64_t asked, std::int64_t tokens, std::int64_t vocab);
@@ -77,7 +79,7 @@ template <class T> struct SlotLayout {
     Reserved<T> out;                      // [rows, hidden]: the residual stream after the last block
     Reserved<T> final_norm;               // where the head is
     Reserved<float> final_rstd;
-    Reserved<std::int32_t> ids, labels, positions, lo;  // a copy of the batch, where it must outlive the loader's
+    Reserved<std::int32_t> batch;         // a copy of it, where one is needed (engine/model/batch_slots.h)
 };
 
 template <class T> struct ModelLayout {
@@ -92,7 +94,7 @@ template <class T> struct ModelLayout {
     Reserved<float> master, m, v, grad;    // master only for bf16
     Reserved<float> lookup_grad;           // of a tied embedding as an embedding; as a head it is in grad
     Reserved<std::int64_t> exact;          // integer sums of grad
-    Reserved<std::byte> snapshot;          // of what this rank saves (ckpt/async_save.h)
+    Reserved<std::byte> snapshot;          // of what this rank saves (ckpt/async_save.h); of a GPU it is on the host
     Reserved<float> rope;
     Reserved<T> whole_embed, whole_dembed; // [tokens, hidden]  with sequence parallelism, where the embedding is
     std::vector<BlockLayout<T>> blocks;    // of all chunks, in order
@@ -105,10 +107,13 @@ template <class T> struct ModelLayout {
     Reserved<float> gains;                 // those that are summed over the tensor-parallel ranks, side by side
     Reserved<float> largest;               // with exact sums
     Reserved<std::int64_t> limbs;
-    Reserved<double> total, squares;
+    Reserved<double> numbers;              // what the host reads of a step: losses of its micro-batches, squares of its gradients
+    Reserved<std::byte> embed_scratch;     // on a GPU
 
     // A slice is cut out of the batch, and a batch that waits for its backward outlives the loader's.
-    bool copies_batch() const { return shard.stages > 1 || shard.cp > 1 || use.slots > 1; }
+    bool copies_batch() const { return shard.stages > 1 || shard.cp > 1 || use.slots > 1 || on_gpu(); }
+    bool on_gpu() const { return use.device != Device::cpu; }
+    std::int64_t snapshot_bytes() const;
 };
 
 }  // namespace keel

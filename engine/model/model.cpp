@@ -5,8 +5,12 @@
 #include <type_traits>
 #include <vector>
 
+#include "engine/memory/host_copy.h"
+#include "engine/model/batch_slots.h"
 #include "engine/model/bind.h"
 #include "engine/model/head.h"
+#include "engine/model/narrow.h"
+#include "engine/model/step_numbers.h"
 #include "kernels/adamw.h"
 #include "kernels/convert.h"
 #include "kernels/embedding.h"
@@ -17,38 +21,19 @@
 namespace keel {
 namespace {
 
-// The first rows of buffers sized for the largest micro-batch: `rows` of the residual stream, `tokens` of the rest.
-template <class T> BlockSaved<T> narrow(BlockSaved<T> s, std::int64_t rows, std::int64_t tokens) {
-    const auto cut = [](auto& view, std::int64_t n) { view = view.rows(0, n); };
-    for (auto* v : {&s.in, &s.attn_norm, &s.mid, &s.ffn_norm}) cut(*v, rows);
-    for (auto* v : {&s.attn_rstd, &s.ffn_rstd}) cut(*v, rows);
-    for (auto* v : {&s.qkv, &s.att, &s.gate_up, &s.act}) cut(*v, tokens);
-    if (s.qk) cut(*s.qk, tokens), cut(*s.q_rstd, tokens), cut(*s.k_rstd, tokens);
-    s.lse = View<float>(s.lse.data(), {s.lse.dim(0), tokens});
-    return s;
-}
-template <class T> BlockTemp<T> narrow(BlockTemp<T> t, std::int64_t rows, std::int64_t tokens) {
-    t.dact = t.dact.rows(0, tokens), t.dnorm = t.dnorm.rows(0, rows);
-    t.datt = t.datt.rows(0, tokens), t.dqkv = t.dqkv.rows(0, tokens);
-    if (t.row_sums) t.row_sums = t.row_sums->rows(0, tokens);
-    return t;
-}
-template <class T> Meeting<T> narrow(Meeting<T> m, std::int64_t tokens) {
-    if (m.whole_a) m.whole_a = m.whole_a->rows(0, tokens), m.whole_b = m.whole_b->rows(0, tokens);
-    return m;
-}
-template <class T> BlockMeetings<T> narrow(const BlockMeetings<T>& m, std::int64_t tokens) {
-    return {narrow(m.attention, tokens), narrow(m.ffn, tokens)};
-}
-
 template <class T> class LlamaModel : public Model {
 public:
-    LlamaModel(const Config& config, Stream& stream, const ModelUse& use, const Ranks& ranks)
-        : config_(config.model), stream_(stream), ranks_(ranks), z_loss_(static_cast<float>(config.optim.z_loss)), plan_(),
-          layout_(plan_, config.model, use, shard_of(config, ranks.place)), arena_(assigned(plan_), stream),
+    LlamaModel(const Config& config, const Backend& backend, const ModelUse& use, const Ranks& ranks)
+        : config_(config.model), backend_(backend), stream_(backend.stream), ranks_(ranks),
+          z_loss_(static_cast<float>(config.optim.z_loss)), plan_(),
+          layout_(plan_, config.model, use, shard_of(config, ranks.place)), arena_(assigned(plan_), backend),
+          numbers_(backend_, arena_.view(layout_.numbers), use.micro_batches),
           tp_{ranks_.tp, layout_.shard.sequence}, slices_(use.positions, use.training ? layout_.shard.cp : 1),
-          slots_(layout_.slots.size()) {
-        rope_table(rope_config(config_, use.positions), arena_.view(layout_.rope));
+          batches_(backend_, slices_, layout_.shard.cp_rank, {use.tokens, use.micro_batches}, batch_copies()) {
+        if (use.device != stream_.device())
+            fail("model: planned for ", name(use.device), ", but its stream is of ", name(stream_.device()));
+        bind_state();
+        make_rope_table();
         std::size_t n = 0;
         for (const LayerRange& range : layout_.shard.chunks) {
             chunk_begin_.push_back(n);
@@ -65,7 +50,7 @@ public:
         if (use.training)
             gradients_.emplace(stream_, ranks_, config_, layout_.shard, params(),
                                Gradients::Buffers{.grad = grads(), .lookup = lookup(), .gains = arena_.view(layout_.gains),
-                                                  .squares = arena_.view(layout_.squares),
+                                                  .squares = numbers_.squares(),
                                                   .scratch = arena_.view(layout_.reduce_scratch), .param = param_data(),
                                                   .param_bytes = size_bytes(dtype()), .exact = exact_buffers()});
     }
@@ -78,8 +63,10 @@ public:
     Gradients& gradients() override { return *gradients_; }
 
     void init(std::uint64_t seed) override {
-        init_params<T>(stream_, params(), seed, param());
-        if (!std::is_same_v<T, float>) init_owned(stream_, params(), seed, master());
+        const HostState state = host_state();
+        init_params<T>(backend_.host, params(), seed, View<T>(reinterpret_cast<T*>(state.param), {params().flat_size}));
+        if (!std::is_same_v<T, float>) init_owned(backend_.host, params(), seed, state.master);
+        state_->send();
         fill_zero(grads());
         fill_zero(first_moment());
         fill_zero(second_moment());
@@ -88,50 +75,34 @@ public:
     void zero_grads() override {
         for (int chunk = 0; chunk < static_cast<int>(started_.size()); ++chunk) restart(chunk);
         gradients_->begin();
+        numbers_.begin();
+        batches_.begin();
     }
 
-    void load(int slot, const Batch& batch) override {
-        const std::int64_t all = batch.ids.dim(0), tokens = all / slices_.ranks;
-        if (tokens > layout_.use.tokens)
-            fail("model: a micro-batch of ", tokens, " tokens, but memory was planned for ", layout_.use.tokens);
-        Slot& to = slots_[static_cast<std::size_t>(slot)];
-        to.tokens = tokens, to.rows = layout_.shard.sequence ? tokens / layout_.shard.tp : tokens;
-        to.batch_rows = all / slices_.seq_len;
-        if (!layout_.copies_batch()) {
-            to.ids = batch.ids.data(), to.labels = batch.labels.data(), to.positions = batch.positions.data(), to.lo = batch.lo.data();
-            return;
-        }
-        const SlotLayout<T>& at = layout_.slots[static_cast<std::size_t>(slot)];
-        const auto keep = [&](const std::int32_t*& place, const Reserved<std::int32_t>& buffer, View<const std::int32_t> from) {
-            const View<std::int32_t> copy = arena_.view(buffer).rows(0, tokens);
-            if (slices_.ranks > 1) cut_slice(slices_, layout_.shard.cp_rank, from, copy);
-            else std::copy_n(from.data(), from.size(), copy.data());
-            place = copy.data();
-            return copy;
-        };
-        keep(to.ids, at.ids, batch.ids), keep(to.labels, at.labels, batch.labels);
-        keep(to.positions, at.positions, batch.positions);
-        const View<std::int32_t> lo = keep(to.lo, at.lo, batch.lo);
-        if (slices_.ranks == 1) return;
-        for (std::int64_t i = 0; i < tokens; ++i)  // attention over slices counts keys from the beginning of the row
-            lo[i] -= static_cast<std::int32_t>(i / slices_.local_len() * slices_.seq_len);
+    void load(int slot, const Batch& batch) override { batches_.load(slot, batch); }
+
+    void refill(std::int64_t i, const Batch& batch) override {
+        batches_.refill(i, batch);
+        numbers_.repeat(i + 1);
     }
 
     void forward(int chunk, int slot) override {
-        const Slot& at = slots_[static_cast<std::size_t>(slot)];
+        const SlotBatch& at = batches_[slot];
         const LayerRange& range = layout_.shard.chunks[static_cast<std::size_t>(chunk)];
         const std::size_t begin = chunk_begin_[static_cast<std::size_t>(chunk)], end = chunk_begin_[static_cast<std::size_t>(chunk) + 1];
-        const View<T> first = chunk_input(chunk, slot).rows(0, at.rows);
+        const View<T> first = chunk_input(chunk, slot).rows(0, rows(at));
+        const GpuRange profiled(backend_.gpu, "forward", slot);
         if (range.embedding) embed(at, first);
         View<const T> x = first;
         std::optional<View<const T>> delta;
         for (std::size_t i = begin; i < end; ++i) {
             const Block& b = blocks_[i];
+            const GpuRange layer(backend_.gpu, "layer", static_cast<std::int64_t>(i));
             need(b);
-            const BlockSaved<T> saved = narrow(b.forward[static_cast<std::size_t>(slot)], at.rows, at.tokens);
-            const View<T> next_delta = b.next_delta.rows(0, at.rows);
+            const BlockSaved<T> saved = narrow(b.forward[static_cast<std::size_t>(slot)], rows(at), at.tokens);
+            const View<T> next_delta = b.next_delta.rows(0, rows(at));
             block_forward<T>(stream_, layout_.dims, block_ranks(at), b.params, saved, narrow(b.meet_forward, at.tokens),
-                             sequence(at), x, delta, b.branch.rows(0, at.rows), next_delta);
+                             sequence(at), x, delta, b.branch.rows(0, rows(at)), next_delta);
             x = saved.mid;
             delta = next_delta;
         }
@@ -141,8 +112,8 @@ public:
         else if (out.data() != x.data()) std::memcpy(out.data(), x.data(), static_cast<std::size_t>(x.bytes()));
     }
 
-    double backward(int chunk, int slot, int buffer, bool last) override {
-        const Slot& at = slots_[static_cast<std::size_t>(slot)];
+    void backward(int chunk, int slot, int buffer, bool last) override {
+        const SlotBatch& at = batches_[slot];
         const LayerRange& range = layout_.shard.chunks[static_cast<std::size_t>(chunk)];
         const Span all = chunk_params_[static_cast<std::size_t>(chunk)];
         if (layout_.use.exact) restart(chunk);  // the gradient of one sequence at a time
@@ -150,23 +121,24 @@ public:
         const auto final = [&](Span s) {
             if (last && !layout_.use.exact) ready(s);
         };
-        const View<T> dh = arena_.view(layout_.dh[static_cast<std::size_t>(buffer)]).rows(0, at.rows);
-        double loss = 0;
+        const View<T> dh = arena_.view(layout_.dh[static_cast<std::size_t>(buffer)]).rows(0, rows(at));
+        const GpuRange profiled(backend_.gpu, "backward", slot);
         if (range.head) {
             head_backward(slot, dh, accumulate);
-            loss = total_loss(at.tokens);
+            queue_loss(at.tokens);
             final(head_params_);
         }
         for (std::size_t i = chunk_begin_[static_cast<std::size_t>(chunk) + 1]; i-- > chunk_begin_[static_cast<std::size_t>(chunk)];) {
             const Block& b = blocks_[i];
             const TrainingBlock& t = *b.training;
-            const BlockSaved<T> saved = narrow(t.backward[static_cast<std::size_t>(slot)], at.rows, at.tokens);
+            const GpuRange layer(backend_.gpu, "layer", static_cast<std::int64_t>(i));
+            const BlockSaved<T> saved = narrow(t.backward[static_cast<std::size_t>(slot)], rows(at), at.tokens);
             const BlockMeetings<T> meet = narrow(t.meet, at.tokens);
             block_recompute<T>(stream_, layout_.dims, block_ranks(at), b.params, saved, meet.ffn, sequence(at), layout_.use.recompute,
-                               t.branch.rows(0, at.rows));
+                               t.branch.rows(0, rows(at)));
             BlockGrads grads_of_block = t.grads;
             grads_of_block.accumulate = accumulate;
-            block_backward<T>(stream_, layout_.dims, block_ranks(at), b.params, grads_of_block, saved, narrow(t.temp, at.rows, at.tokens),
+            block_backward<T>(stream_, layout_.dims, block_ranks(at), b.params, grads_of_block, saved, narrow(t.temp, rows(at), at.tokens),
                               meet, sequence(at), dh);
             final(b.specs);
         }
@@ -179,22 +151,28 @@ public:
             gradients_->add_sequence(all.first, all.last);
             if (last) ready(all);
         }
-        return loss;
     }
 
+    std::span<const double> take_losses() override { return numbers_.take_losses(); }
+
     double loss(int slot) override {
-        const Slot& at = slots_[static_cast<std::size_t>(slot)];
+        const SlotBatch& at = batches_[slot];
         if (!layout_.shard.has_head()) return 0;
         head_loss<T>(stream_, tp_, head_buffers(), {.loss = arena_.view(layout_.loss).rows(0, at.tokens), .dnorm = {}, .dw = {},
                                                     .norm = slot_view(slot, &SlotLayout<T>::final_norm), .w = head_weight(),
                                                     .labels = labels(at), .vocab_begin = layout_.shard.vocab.begin,
                                                     .z_loss = 0});
-        return total_loss(at.tokens);
+        numbers_.begin();
+        queue_loss(at.tokens);
+        return take_losses().front();
     }
 
     View<const float> token_loss() const override { return arena_.view(layout_.loss); }
     View<std::byte> snapshot() override {
-        return layout_.use.snapshot ? arena_.view(layout_.snapshot) : View<std::byte>(nullptr, {0});
+        if (!layout_.use.snapshot) return {nullptr, {0}};
+        if (!backend_.gpu) return arena_.view(layout_.snapshot);
+        if (!snapshot_.data()) snapshot_ = Pages(layout_.snapshot_bytes());
+        return {snapshot_.data(), {layout_.snapshot_bytes()}};
     }
 
     View<std::byte> input(int chunk, int slot) override { return bytes(slot, chunk_input(chunk, slot)); }
@@ -218,8 +196,9 @@ public:
     void reduce_grads() override {
         if (!gradients_->all_ready()) gradients_->ready(0, static_cast<int>(params().specs.size()));
         gradients_->finish();
+        numbers_.send();
     }
-    double grad_norm() override { return gradients_->norm(); }
+    double grad_norm() override { return gradients_->norm(numbers_.host_squares()); }
 
     void update(const Update& u) override {
         gradients_->need_all();
@@ -244,7 +223,18 @@ public:
     View<float> first_moment() override { return arena_.view(layout_.m); }
     View<float> second_moment() override { return arena_.view(layout_.v); }
     std::byte* param_data() override { return reinterpret_cast<std::byte*>(param().data()); }
+    HostState host_state() override {
+        const auto floats = [&](std::size_t part, std::int64_t size) {
+            const bool there = part < state_->parts();  // only the parameters, if the model is not for training
+            return View<float>(there ? reinterpret_cast<float*>(state_->part(part)) : nullptr, {there ? size : 0});
+        };
+        const std::int64_t owned = params().owned_size;
+        return {.param = state_->part(0), .master = std::is_same_v<T, float> ? floats(0, params().flat_size) : floats(3, owned),
+                .m = floats(1, owned), .v = floats(2, owned)};
+    }
+    void fetch_state() override { state_->fetch(); }
     void share_params() override {
+        state_->send();
         gradients_->gather();
         gradients_->need_all();
     }
@@ -273,10 +263,14 @@ private:
         BlockMeetings<T> meet_forward;
         std::optional<TrainingBlock> training;
     };
-    struct Slot {
-        std::int64_t tokens = 0, rows = 0, batch_rows = 0;
-        const std::int32_t *ids = nullptr, *labels = nullptr, *positions = nullptr, *lo = nullptr;
-    };
+    // Of the residual stream: with sequence parallelism each rank has its share of the tokens.
+    std::int64_t rows(const SlotBatch& at) const { return layout_.shard.sequence ? at.tokens / layout_.shard.tp : at.tokens; }
+    std::vector<View<std::int32_t>> batch_copies() const {
+        std::vector<View<std::int32_t>> copies;
+        for (const SlotLayout<T>& slot : layout_.slots)
+            copies.push_back(slot.batch.index < 0 ? View<std::int32_t>(nullptr, {0}) : arena_.view(slot.batch));
+        return copies;
+    }
 
     static const MemoryPlan& assigned(MemoryPlan& plan) {
         plan.assign();
@@ -325,6 +319,23 @@ private:
         return span.first < 0 ? Span{} : span;
     }
 
+    void bind_state() {
+        const auto bytes_of = [](auto flat) { return View<std::byte>(reinterpret_cast<std::byte*>(flat.data()), {flat.bytes()}); };
+        std::vector<View<std::byte>> parts{bytes_of(param())};
+        if (layout_.use.training) {
+            parts.push_back(bytes_of(first_moment())), parts.push_back(bytes_of(second_moment()));
+            if (!std::is_same_v<T, float>) parts.push_back(bytes_of(master()));
+        }
+        state_.emplace(backend_, std::move(parts));
+    }
+    void make_rope_table() {
+        const View<float> table = arena_.view(layout_.rope);
+        if (!backend_.gpu) return rope_table(rope_config(config_, layout_.use.positions), table);
+        std::vector<float> made(static_cast<std::size_t>(table.size()));
+        rope_table(rope_config(config_, layout_.use.positions), View<float>(made.data(), {table.dim(0), table.dim(1)}));
+        backend_.copy_in(table.data(), made.data(), table.bytes());
+    }
+
     View<T> param() const { return arena_.view(layout_.param); }
     View<const T> head_weight() const { return params().view(param(), config_.tied ? "embed" : "head"); }
     std::optional<View<float>> lookup() const {
@@ -332,8 +343,8 @@ private:
         return arena_.view(layout_.lookup_grad);
     }
     View<std::byte> bytes(int slot, View<T> v) const {
-        const std::int64_t rows = slots_[static_cast<std::size_t>(slot)].rows;
-        return View<std::byte>(reinterpret_cast<std::byte*>(v.data()), {rows * v.dim(1) * static_cast<std::int64_t>(sizeof(T))});
+        return View<std::byte>(reinterpret_cast<std::byte*>(v.data()),
+                               {rows(batches_[slot]) * v.dim(1) * static_cast<std::int64_t>(sizeof(T))});
     }
     // Where a chunk's first block reads: what a stage before sent, or the embedding. A chunk without blocks passes it on.
     View<T> chunk_input(int chunk, int slot) const {
@@ -343,11 +354,11 @@ private:
         return blocks_[begin].forward[static_cast<std::size_t>(slot)].in;
     }
     View<T> slot_view(int slot, Reserved<T> SlotLayout<T>::*which) const {
-        return arena_.view(layout_.slots[static_cast<std::size_t>(slot)].*which).rows(0, slots_[static_cast<std::size_t>(slot)].rows);
+        return arena_.view(layout_.slots[static_cast<std::size_t>(slot)].*which).rows(0, rows(batches_[slot]));
     }
     template <class E> static View<E> flat(View<E> x) { return x.reshape({x.size()}); }
 
-    BlockRanks block_ranks(const Slot& at) const { return {tp_, {ranks_.cp, slices_, at.batch_rows}}; }
+    BlockRanks block_ranks(const SlotBatch& at) const { return {tp_, {ranks_.cp, slices_, at.batch_rows}}; }
     std::optional<ExactSums::Buffers> exact_buffers() const {
         if (!layout_.use.exact) return std::nullopt;
         return ExactSums::Buffers{arena_.view(layout_.exact), arena_.view(layout_.largest), arena_.view(layout_.limbs)};
@@ -362,38 +373,34 @@ private:
         }
         started_[static_cast<std::size_t>(chunk)] = 0;
     }
-    Sequence sequence(const Slot& at) const {
+    Sequence sequence(const SlotBatch& at) const {
         return {.positions = View<const std::int32_t>(at.positions, {at.tokens}), .lo = View<const std::int32_t>(at.lo, {at.tokens}),
                 .rope = arena_.view(layout_.rope)};
     }
-    static View<const std::int32_t> labels(const Slot& at) { return View<const std::int32_t>(at.labels, {at.tokens}); }
+    static View<const std::int32_t> labels(const SlotBatch& at) { return View<const std::int32_t>(at.labels, {at.tokens}); }
 
     void need(const Block& b) {
         if (gradients_) gradients_->need(b.specs.first, b.specs.last);
     }
     void ready(Span s) { gradients_->ready(s.first, s.last); }
 
-    void fill_zero(View<float> x) {
-        constexpr std::int64_t tile = 1 << 16;
-        stream_.parallel(ceil_div(x.size(), tile), [&](std::int64_t t, int) {
-            std::memset(x.data() + t * tile, 0, static_cast<std::size_t>(std::min(tile, x.size() - t * tile)) * sizeof(float));
-        });
-    }
+    void fill_zero(View<float> x) { backend_.zero(x.data(), x.bytes()); }
 
     // The embedding is cut by vocabulary: a rank has zeros for what others hold, and the sum is the row.
-    void embed(const Slot& at, View<T> rows) {
+    void embed(const SlotBatch& at, View<T> rows) {
         if (gradients_) gradients_->need(embed_params_.first, embed_params_.last);
         const View<T> partial = tp_.sequence ? arena_.view(layout_.whole_embed).rows(0, at.tokens) : rows;
         embedding_forward<T>(stream_, {.y = partial, .ids = View<const std::int32_t>(at.ids, {at.tokens}),
                                        .w = params().view(param(), "embed"), .vocab_begin = layout_.shard.vocab.begin});
         leave_forward<T>(stream_, tp_, rows, partial);
     }
-    void embed_backward(const Slot& at, View<T> dh) {
+    void embed_backward(const SlotBatch& at, View<T> dh) {
         const View<T> buffer = tp_.sequence ? arena_.view(layout_.whole_dembed).rows(0, at.tokens) : dh;
         const View<const T> dy = leave_backward<T>(stream_, tp_, dh, buffer);
-        embedding_backward<T>(stream_, {.dw = lookup() ? *lookup() : params().view(grads(), "embed"), .dy = dy,
-                                        .ids = View<const std::int32_t>(at.ids, {at.tokens}),
-                                        .vocab_begin = layout_.shard.vocab.begin});
+        EmbeddingBackward<T> args{.dw = lookup() ? *lookup() : params().view(grads(), "embed"), .dy = dy,
+                                  .ids = View<const std::int32_t>(at.ids, {at.tokens}), .vocab_begin = layout_.shard.vocab.begin};
+        if (layout_.on_gpu()) args.scratch = arena_.view(layout_.embed_scratch);
+        embedding_backward<T>(stream_, args);
     }
 
     void final_norm_forward(int slot, View<const T> x, std::optional<View<const T>> delta, View<T> out) {
@@ -420,8 +427,8 @@ private:
 
     // Losses per token, gradients of the head and, in dh, that of the residual stream.
     void head_backward(int slot, View<T> dh, bool accumulate) {
-        const Slot& at = slots_[static_cast<std::size_t>(slot)];
-        const View<T> dnorm = arena_.view(layout_.dfinal).rows(0, at.rows);
+        const SlotBatch& at = batches_[slot];
+        const View<T> dnorm = arena_.view(layout_.dfinal).rows(0, rows(at));
         /*2*/ head_loss<T>(stream_, tp_, head_buffers(),
                            {.loss = arena_.view(layout_.loss).rows(0, at.tokens), .dnorm = dnorm,
                             .dw = params().view(grads(), config_.tied ? "embed" : "head"), .accumulate = accumulate,
@@ -430,28 +437,30 @@ private:
         /*1*/ rmsnorm_backward<T>(stream_, {.dx = dh, .dgain = params().view(grads(), "final_norm"),
                                             .scratch = arena_.view(layout_.head_norm_scratch), .dy = dnorm,
                                             .x = slot_view(slot, &SlotLayout<T>::out), .gain = params().view(param(), "final_norm"),
-                                            .rstd = arena_.view(layout_.slots[static_cast<std::size_t>(slot)].final_rstd).rows(0, at.rows)});
+                                            .rstd = arena_.view(layout_.slots[static_cast<std::size_t>(slot)].final_rstd).rows(0, rows(at))});
     }
 
-    double total_loss(std::int64_t tokens) {
-        const View<double> total = arena_.view(layout_.total);
-        sum(stream_, {.out = total, .scratch = arena_.view(layout_.reduce_scratch), .x = arena_.view(layout_.loss).rows(0, tokens)});
-        stream_.synchronize();
-        return total[0];
+    void queue_loss(std::int64_t tokens) {
+        sum(stream_, {.out = numbers_.next_loss(), .scratch = arena_.view(layout_.reduce_scratch),
+                      .x = arena_.view(layout_.loss).rows(0, tokens)});
     }
 
     const ModelSection config_;
-    Stream& stream_;  // the run's; it outlives its model
+    const Backend backend_;  // the run's; it outlives its model
+    Stream& stream_;         // of the backend
     const Ranks ranks_;
     const float z_loss_;
     MemoryPlan plan_;
     ModelLayout<T> layout_;
     Arena arena_;
+    StepNumbers numbers_;
+    std::optional<HostCopy> state_;          // parameters; in training also moments and master weights
+    Pages snapshot_;                         // of a GPU's state
     TensorParallel tp_;
     ContextSlices slices_;
     std::vector<Block> blocks_;
     std::vector<std::size_t> chunk_begin_;   // first block of each chunk, and one past the last
-    std::vector<Slot> slots_;
+    BatchSlots batches_;
     std::vector<char> started_;              // per chunk: a micro-batch of this step has been through its backward
     std::vector<Span> chunk_params_;
     Span embed_params_, head_params_;
@@ -464,7 +473,7 @@ struct OwnRanks {
 };
 template <class T> class OnlyModel final : private OwnRanks, public LlamaModel<T> {
 public:
-    OnlyModel(const Config& config, Stream& stream, const ModelUse& use) : LlamaModel<T>(config, stream, use, solo.ranks()) {}
+    OnlyModel(const Config& config, const Backend& backend, const ModelUse& use) : LlamaModel<T>(config, backend, use, solo.ranks()) {}
 };
 
 bool is_float(const Config& config) {
@@ -475,14 +484,14 @@ bool is_float(const Config& config) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use, const Ranks& ranks) {
-    if (is_float(config)) return std::make_unique<LlamaModel<float>>(config, stream, use, ranks);
-    return std::make_unique<LlamaModel<bf16>>(config, stream, use, ranks);
+std::unique_ptr<Model> make_model(const Config& config, const Backend& backend, const ModelUse& use, const Ranks& ranks) {
+    if (is_float(config)) return std::make_unique<LlamaModel<float>>(config, backend, use, ranks);
+    return std::make_unique<LlamaModel<bf16>>(config, backend, use, ranks);
 }
 
-std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use) {
-    if (is_float(config)) return std::make_unique<OnlyModel<float>>(config, stream, use);
-    return std::make_unique<OnlyModel<bf16>>(config, stream, use);
+std::unique_ptr<Model> make_model(const Config& config, const Backend& backend, const ModelUse& use) {
+    if (is_float(config)) return std::make_unique<OnlyModel<float>>(config, backend, use);
+    return std::make_unique<OnlyModel<bf16>>(config, backend, use);
 }
 
 }  // namespace keel

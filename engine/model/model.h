@@ -5,10 +5,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "data/loader.h"
 #include "engine/config.h"
+#include "engine/memory/backend.h"
 #include "engine/memory/plan.h"
 #include "engine/model/block.h"
 #include "engine/model/layout.h"
@@ -46,11 +48,16 @@ public:
     // One micro-batch through the part of the model that this rank holds. `slot` is where it is kept between its forward and
     // its backward (engine/parallel/pipeline.h); there is one, unless a pipeline has more under way.
     virtual void load(int slot, const Batch& batch) = 0;  // with one stage the batch must stay until its backward
+    // On a GPU, for a step that is queued again as it was (engine/overlap/step_graph.h): another batch, where the `i`th of that
+    // step was loaded from. Losses are taken as if all had been queued anew.
+    virtual void refill(std::int64_t i, const Batch& batch) = 0;
     virtual void forward(int chunk, int slot) = 0;
-    // Gradients of the summed loss accumulate. Returns the summed loss, with its z term if there is one, where this chunk has
-    // the head; else 0. It works in one of the buffers of gradients. `last`: of this step, so that gradients are final and may
-    // be reduced.
-    virtual double backward(int chunk, int slot, int buffer, bool last) = 0;
+    // Gradients of the summed loss accumulate. It works in one of the buffers of gradients. `last`: of this step, so that
+    // gradients are final and may be reduced.
+    virtual void backward(int chunk, int slot, int buffer, bool last) = 0;
+    // The summed loss, with its z term if there is one, of each backward through the head since zero_grads or the last call, in
+    // their order; at most ModelUse::micro_batches. Waits for them.
+    virtual std::span<const double> take_losses() = 0;
     // After forward of the last chunk: the summed loss without the z term; token_loss() has the parts until the next call.
     virtual double loss(int slot) = 0;
     virtual View<const float> token_loss() const = 0;
@@ -65,8 +72,8 @@ public:
 
     // All of the model on one rank, all at once.
     double train_micro_batch(const Batch& batch) {
-        load(0, batch), forward(0, 0);
-        return backward(0, 0, 0, false);
+        load(0, batch), forward(0, 0), backward(0, 0, 0, false);
+        return take_losses().back();
     }
     double evaluate(const Batch& batch) {
         load(0, batch), forward(0, 0);
@@ -82,21 +89,31 @@ public:
     virtual Gradients& gradients() = 0;
 
     // What is updated here: parameters().owned says which element of which parameter lies where. With one replica all of it,
-    // at the offsets of params(). For float parameters master() is the parameters.
+    // at the offsets of params(). For float parameters master() is the parameters. Memory of the backend.
     virtual View<float> grads() = 0;
     virtual View<float> master() = 0;
     virtual View<float> first_moment() = 0;
     virtual View<float> second_moment() = 0;
     virtual std::byte* param_data() = 0;  // elements of dtype()
-    virtual View<std::byte> snapshot() = 0;  // room for a copy of what this rank saves; none without ModelUse::snapshot
-    virtual void share_params() = 0;        // after a load: parameters that this rank owns go to the other replicas
     virtual void master_from_params() = 0;
+
+    // The state as the host reads and writes it: on the CPU where it lies, of a GPU a copy in the host's memory. fetch_state
+    // brings the copy up to date before a save; share_params sends it back after a load, and parameters that this rank owns go
+    // to the other replicas.
+    struct HostState {
+        std::byte* param;         // [flat_size] of dtype()
+        View<float> master, m, v;
+    };
+    virtual HostState host_state() = 0;
+    virtual void fetch_state() = 0;
+    virtual void share_params() = 0;
+    virtual View<std::byte> snapshot() = 0;  // room on the host for a copy of what this rank saves; none without ModelUse::snapshot
 };
 
 // The reservations and the arena for them, and a model on top. Throws before allocating if it cannot fit. `ranks` and the
-// groups behind it must outlive the model; without them it is the only rank.
-std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use, const Ranks& ranks);
-std::unique_ptr<Model> make_model(const Config& config, Stream& stream, const ModelUse& use);
+// groups behind it must outlive the model; without them it is the only rank. `backend` must be of `use.device`.
+std::unique_ptr<Model> make_model(const Config& config, const Backend& backend, const ModelUse& use, const Ranks& ranks);
+std::unique_ptr<Model> make_model(const Config& config, const Backend& backend, const ModelUse& use);
 
 // The same plan without memory, for `keel estimate`, as the rank at `place` makes it.
 MemoryPlan plan_model(const Config& config, const ModelUse& use, const RankPlace& place = {});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/config_check.h"
 #include "engine/model/model.h"
 #include "engine/parallel/pipeline_run.h"
 #include "engine/schedule.h"
@@ -20,7 +21,9 @@ MemoryPlan plan_model(const Config& config, const ModelUse& use, const RankPlace
 ModelUse training_use(const Config& config, const RankPlace& place) {
     const std::int64_t rows = compute_batch(config), tokens = rows * config.data.seq_len / config.parallel.cp;
     int slots = 1, gradients = 1;  // the most over all sizes of step
+    std::int64_t most = 1;
     for (const std::int64_t batch : BatchRamp(config.train).levels()) {
+        most = std::max(most, micro_batches(config, batch));
         const PipelineShape shape = pipeline_shape(config.parallel, micro_batches(config, batch));
         const PipelineSchedule schedule = schedule_of(config.parallel);
         slots = std::max(slots, peak_in_flight(pipeline_table(schedule, shape, static_cast<int>(place.pp))));
@@ -30,8 +33,9 @@ ModelUse training_use(const Config& config, const RankPlace& place) {
     return {.tokens = tokens, .positions = config.data.seq_len, .head_chunk = head_chunk(config.memory.head_chunk, tokens, vocab),
             .recompute = recompute_policy(config.memory.recompute), .training = true, .exact = config.numerics.grad_sum == "exact",
             .snapshot = config.ckpt.async,
-            .slots = slots, .gradients = gradients,
-            .bucket = config.parallel.bucket > 0 ? config.parallel.bucket : default_bucket_size(replicas(config.parallel) * config.parallel.cp)};
+            .slots = slots, .gradients = gradients, .micro_batches = most,
+            .bucket = config.parallel.bucket > 0 ? config.parallel.bucket : default_bucket_size(replicas(config.parallel) * config.parallel.cp),
+            .device = device_of(config)};
 }
 
 }  // namespace keel

@@ -36,7 +36,7 @@ void Executor::forward(const PipelineShape& shape, int micro_batch, int chunk, i
         sent = ranks_.pp.send(stream_, model_.output(slot), to->rank, message_channel(PipelineAction::forward, to->chunk));
 }
 
-double Executor::backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, int buffer, bool last) {
+void Executor::backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, int buffer, bool last) {
     const StagePlace here{ranks_.pp.rank(), chunk};
     Ticket& sent = gradients_[static_cast<std::size_t>(buffer)];
     ranks_.pp.wait(stream_, sent);
@@ -45,10 +45,9 @@ double Executor::backward(const PipelineShape& shape, int micro_batch, int chunk
         ranks_.pp.receive(stream_, model_.gradient(slot, buffer), from->rank, message_channel(PipelineAction::backward, chunk));
     }
     const Spans::Scope span(spans_, "backward", micro_batch, chunk);
-    const double loss = model_.backward(chunk, slot, buffer, last);
+    model_.backward(chunk, slot, buffer, last);
     if (const auto to = previous_stage(shape, here))
         sent = ranks_.pp.send(stream_, model_.gradient(slot, buffer), to->rank, message_channel(PipelineAction::backward, to->chunk));
-    return loss;
 }
 
 void Executor::settle() {
@@ -56,7 +55,7 @@ void Executor::settle() {
     for (Ticket& t : gradients_) ranks_.pp.wait(stream_, t);
 }
 
-bool Executor::train(std::int64_t micro_batches, const Source& source, const Each& each, const Stop& stop) {
+bool Executor::train(std::int64_t micro_batches, const Source& source, const Stop& stop) {
     const Schedule& s = schedule(micro_batches);
     int buffer = 0;
     for (const PipelineAction& action : s.table) {
@@ -67,10 +66,8 @@ bool Executor::train(std::int64_t micro_batches, const Source& source, const Eac
             forward(s.shape, action.micro_batch, action.chunk, slot);
             if (tap_) tap_(action.micro_batch, action.chunk, slot);
         } else {
-            const double loss = backward(s.shape, action.micro_batch, action.chunk, slot, buffer,
-                                         action.micro_batch == s.shape.micro_batches - 1);
+            backward(s.shape, action.micro_batch, action.chunk, slot, buffer, action.micro_batch == s.shape.micro_batches - 1);
             buffer = (buffer + 1) % static_cast<int>(gradients_.size());
-            if (action.chunk == s.shape.chunks - 1) each(loss);
         }
     }
     settle();

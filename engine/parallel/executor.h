@@ -30,13 +30,13 @@ public:
     // Asked between two micro-batches of a single stage; true abandons the step.
     using Stop = std::function<bool()>;
 
+    // Forward and backward of `micro_batches`; gradients are final afterwards, but not reduced. False if it was abandoned.
+    bool train(std::int64_t micro_batches, const Source& source, const Stop& stop);
+    void record(Spans* spans) { spans_ = spans; }  // where actions and waits are written; may be null
     // Told every micro-batch's summed loss where the head is, else 0.
     using Each = std::function<void(double loss)>;
-    // Forward and backward of `micro_batches`; gradients are final afterwards, but not reduced. False if it was abandoned.
-    bool train(std::int64_t micro_batches, const Source& source, const Each& each, const Stop& stop);
     // Told every micro-batch of a training step that has been forward through a chunk, and the slot where it lies.
     void tap(std::function<void(int micro_batch, int chunk, int slot)> tap) { tap_ = std::move(tap); }
-    void record(Spans* spans) { spans_ = spans; }  // where actions and waits are written; may be null
     void evaluate(std::int64_t micro_batches, const Source& source, const Each& each);  // forward only
 
 private:
@@ -47,7 +47,7 @@ private:
     };
     const Schedule& schedule(std::int64_t micro_batches);
     void forward(const PipelineShape& shape, int micro_batch, int chunk, int slot);
-    double backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, int buffer, bool last);
+    void backward(const PipelineShape& shape, int micro_batch, int chunk, int slot, int buffer, bool last);
     void settle();  // everything sent was received
 
     const Config& config_;

@@ -30,8 +30,9 @@ Gradients::Gradients(Stream& stream, const Ranks& ranks, const ModelSection& mod
     std::map<std::string, int> index;
     for (const Param& p : whole.specs) index.emplace(p.name, static_cast<int>(index.size()));
     for (const Param& p : params.specs) whole_index_.push_back(index.at(p.name));
-    if (b_.squares.size() != static_cast<std::int64_t>(whole.specs.size()))
-        fail("gradients: ", b_.squares.size(), " sums of squares for ", whole.specs.size(), " parameters");
+    whole_squares_.resize(whole.specs.size());
+    if (b_.squares.size() != static_cast<std::int64_t>(params.owned.size()))
+        fail("gradients: ", b_.squares.size(), " sums of squares for ", params.owned.size(), " pieces");
     if (ranks_.replicas.size() > 1) worker_ = std::make_unique<Worker>(2 * static_cast<int>(missing_.size()) + 2);
     if (b_.exact) exact_.emplace(stream_, params_, whole_index_, *b_.exact);
 }
@@ -144,6 +145,19 @@ void Gradients::finish() {
             const Spans::Scope span(ranks_.replicas.size() > 1 ? spans_ : nullptr, "reduce", bucket);
             reduce(bucket, ranks_.replicas, stream_);
         }
+    if (!exact_) square();
+}
+
+bool Gradients::counts(const ShardPiece& piece) const {
+    const Param& p = params_.specs[static_cast<std::size_t>(piece.param)];
+    return !p.copy && (p.held == Held::cut || ranks_.tp.rank() == 0);
+}
+
+void Gradients::square() {
+    for (std::size_t i = 0; i < params_.owned.size(); ++i)
+        if (const ShardPiece& piece = params_.owned[i]; counts(piece))
+            sum_of_squares(stream_, {.out = b_.squares.rows(static_cast<std::int64_t>(i), 1), .scratch = b_.scratch,
+                                     .x = b_.grad.rows(piece.in_buffer, piece.size)});
 }
 
 bool Gradients::fits(std::int64_t sequences) {
@@ -154,24 +168,18 @@ bool Gradients::fits(std::int64_t sequences) {
     return true;
 }
 
-double Gradients::norm() {
-    const auto counts = [&](const ShardPiece& piece) {
-        const Param& p = params_.specs[static_cast<std::size_t>(piece.param)];
-        return !p.copy && (p.held == Held::cut || ranks_.tp.rank() == 0);
-    };
-    if (exact_) return exact_->finite() ? exact_->norm(ranks_.world, b_.grad, counts) : std::nan("");
-    std::ranges::fill(std::span(b_.squares.data(), static_cast<std::size_t>(b_.squares.size())), 0.0);
-    for (const ShardPiece& piece : params_.owned) {
-        if (!counts(piece)) continue;
-        double square = 0;
-        sum_of_squares(stream_, {.out = View<double>(&square, {1}), .scratch = b_.scratch,
-                                 .x = b_.grad.rows(piece.in_buffer, piece.size)});
-        stream_.synchronize();
-        b_.squares[whole_index_[static_cast<std::size_t>(piece.param)]] += square;
+double Gradients::norm(const double* squares) {
+    if (exact_) {
+        const auto counted = [this](const ShardPiece& piece) { return counts(piece); };
+        return exact_->finite() ? exact_->norm(ranks_.world, b_.grad, counted) : std::nan("");
     }
-    ranks_.world.all_reduce(stream_, b_.squares);
+    std::ranges::fill(whole_squares_, 0.0);
+    for (std::size_t i = 0; i < params_.owned.size(); ++i)
+        if (const ShardPiece& piece = params_.owned[i]; counts(piece))
+            whole_squares_[static_cast<std::size_t>(whole_index_[static_cast<std::size_t>(piece.param)])] += squares[i];
+    ranks_.world.all_reduce(stream_, View<double>(whole_squares_.data(), {static_cast<std::int64_t>(whole_squares_.size())}));
     double total = 0;
-    for (std::int64_t i = 0; i < b_.squares.size(); ++i) total += b_.squares[i];
+    for (const double square : whole_squares_) total += square;
     return std::sqrt(total);
 }
 

@@ -31,7 +31,7 @@ public:
         View<float> grad;                     // [flat_size]
         std::optional<View<float>> lookup;    // [vocab, hidden]  of a tied embedding as an embedding, where grad has it as a head
         View<float> gains;                    // [gain_elements(params)]
-        View<double> squares;                 // [parameters of the whole model]
+        View<double> squares;                 // [params.owned]
         View<std::byte> scratch;              // reduce_scratch_bytes(flat_size)
         std::byte* param;                     // [flat_size] of param_bytes each
         std::int64_t param_bytes;
@@ -56,12 +56,14 @@ public:
     // The gradients of parameters [first, last) of the table will not change any more in this step.
     void ready(int first, int last);
     bool all_ready() const;
-    // All are ready: afterwards this rank's pieces (ParamTable::owned) hold the sums over all ranks.
+    // All are ready: afterwards this rank's pieces (ParamTable::owned) hold the sums over all ranks. What `norm` will need of
+    // them is queued.
     void finish();
 
     // Of all ranks' gradients, each parameter counted once; not finite if any gradient is not. Its bits do not depend on the
-    // pipeline: squares are summed parameter by parameter, then in the order of the whole model.
-    double norm();
+    // pipeline: squares are summed parameter by parameter, then in the order of the whole model. `squares`: what has become of
+    // Buffers::squares, as the host reads it.
+    double norm(const double* squares);
 
     // Exact sums only. A sequence has been through backward: what it gave to parameters [first, last) is added up.
     void add_sequence(int first, int last);
@@ -85,6 +87,8 @@ private:
     void reduce(int bucket, Group& group, Stream& stream);
     void fetch(int bucket, Group& group, Stream& stream);
     void sum_gains(int bucket);
+    void square();
+    bool counts(const ShardPiece& piece) const;  // in the norm: elsewhere it is counted by another rank
     void wait(std::int64_t task);
 
     Stream& stream_;
@@ -93,6 +97,7 @@ private:
     Buffers b_;
     bool tied_, tied_across_stages_, overlap_reduce_ = false, overlap_gather_ = false;
     std::vector<int> whole_index_;                 // of each parameter, in the whole model
+    std::vector<double> whole_squares_;            // of each of the whole model
     std::vector<int> missing_;                     // per bucket: gradients that are not ready
     std::vector<char> is_ready_;                   // per parameter
     std::vector<std::int64_t> reducing_, fetching_;  // per bucket: the worker's task, 0 where there is none

@@ -207,6 +207,26 @@ TEST(Cli, AClosedOutputIsAnErrorAndNothingIsPrintedIntoTheFilesThatAreWritten) {
     EXPECT_GE(lines, 4);
 }
 
+TEST(Cli, ADeviceTrainsOrIsRefusedInOneLine) {
+    const TempFolder folder;
+    const std::string path = "'" + folder.path().string() + "'";
+    std::ofstream(folder.path() / "a.txt") << "one two two three three three\n";
+    ASSERT_EQ(keel("tokenizer train --vocab 260 --out " + path + "/tok " + path + "/a.txt").code, 0);
+    ASSERT_EQ(keel("tokenize --tokenizer " + path + "/tok --out " + path + "/a.tok " + path + "/a.txt").code, 0);
+    const std::string words = "train --model.hidden 8 --model.layers 1 --model.heads 1 --model.ffn 8 --data.seq_len 8 --run.threads 1 "
+                              "--train.global_batch 1 --train.steps 3 --train.sample_prompt one --data.tokenizer " + path +
+                              "/tok --data.train " + path + "/a.tok --run.dir " + path + "/run --device ";
+    const Outcome here = keel("devices"), trained = keel(words + "cudasim");
+    EXPECT_NE(here.out.find("cudasim  cudasim, sm_90"), std::string::npos) << here.out;
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    EXPECT_NE(trained.out.find("per epoch, cudasim, sm_90"), std::string::npos) << trained.out;
+    const std::string refused = "\ncuda     not offered: ";
+    const auto at = here.out.find(refused);
+    if (at == std::string::npos) return;
+    const auto why = here.out.substr(at + refused.size(), here.out.find('\n', at + 1) - at - refused.size());
+    expect_usage_error(words + "cuda", "--run.device cuda: " + why + "; leave it out to train on the CPU");
+}
+
 TEST(Cli, ATokenizerCannotTakeThePlaceOfAFile) {
     const TempFolder folder;
     const std::string path = folder.write("a file.txt", "text text text");

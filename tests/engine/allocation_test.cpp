@@ -7,6 +7,8 @@
 #include "comm/threads.h"
 #include "engine/run.h"
 #include "engine/train.h"
+#include "kernels/cudasim/config.h"
+#include "kernels/cudasim/counters.h"
 #include "tests/count_allocations.h"
 #include "tests/engine/tiny.h"
 
@@ -91,6 +93,37 @@ TEST(Step, OfManyRanksAllocatesNothingOnAnyThread) {
         });
         EXPECT_EQ(grown, 0) << sum;
     }
+}
+
+// Nor does a step on a GPU, queued or launched as a graph, on the host, on the device or in pinned memory. What the simulator
+// itself takes to play a GPU is not counted.
+TEST(Step, OnAGpuAllocatesNothingOnHostOrDevice) {
+    test::TempFolder dir;
+    test::write_token_file(dir.path() / "a.tok", 61, 4000, 1);
+    not_counted = sim::InModel::here;
+    for (const bool graph : {false, true}) {
+        Config config = test::tiny_config("bf16");
+        config.model.layers = 1, config.model.tied = true, config.data.seq_len = 8;
+        config.data.train = {(dir.path() / "a.tok").string()};
+        config.run.dir = (dir.path() / (graph ? "graph" : "queue")).string();
+        config.run.threads = 1, config.run.device = "cudasim", config.run.graph = graph;
+        keel::Run run(config);
+        Watch watch(run.ranks.world);
+        const auto step = [&] {
+            const StepPlan plan = run.schedule.at(run.progress);
+            run.progress.advance(plan, *train_step(run, plan, &watch));
+            watch.decide(false, false);
+        };
+        for (int i = 0; i < 3; ++i) step();
+        const long before = allocations();
+        sim::take_counters();
+        for (int i = 0; i < 3; ++i) step();
+        EXPECT_EQ(allocations() - before, 0) << "graph " << graph;
+        const sim::Counters counted = sim::take_counters();
+        EXPECT_EQ(counted.allocations, 0) << "graph " << graph;
+        EXPECT_GT(counted.launches, 100);
+    }
+    not_counted = nullptr;
 }
 
 // The counter counts: without this the test above could pass by counting nothing.

@@ -294,7 +294,11 @@ TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
                    "--observe.device_peak is \"fast\"; it must be a100, h100, h200, or a number of TFLOP/s greater than 0");
     EXPECT_REFUSED(c.run.threads = -1, "--run.threads is -1; it must be at least 0");
     EXPECT_REFUSED(c.run.threads = 5000, "--run.threads is 5000; the most keel takes is 1024");
-    EXPECT_REFUSED(c.run.device = "cuda", "--run.device is \"cuda\"; choices are cpu");
+    EXPECT_REFUSED(c.profile.start = -1, "--profile.start is -1; it must be at least 0");
+    EXPECT_REFUSED((c.profile.start = 5, c.profile.stop = 5), "--profile.stop 5 is not after --profile.start 5");
+    EXPECT_REFUSED(c.profile.start = 5,
+                   "--profile.start and --profile.stop are for the profilers of GPUs; leave them out, or give --run.device");
+    EXPECT_REFUSED(c.run.device = "gpu", "--run.device is \"gpu\"; did you mean cpu? Choices are cpu, cuda, cudasim");
 }
 
 // What is kept in checkpoints is TOML inside of JSON: a text that neither can hold must not wait for the first save.

@@ -110,7 +110,7 @@ TEST(ConfigText, MistakesInAFileAreToldWithLineAndColumn) {
     EXPECT_EQ(message_of("[optin]\nlr = 1"), "run.toml:1:2: unknown section [optin]; did you mean [optim]?");
     EXPECT_EQ(message_of("[wandb]\nx = 1"),
               "run.toml:1:2: unknown section [wandb]; sections are model, data, train, optim, memory, parallel, numerics, ckpt, exit, "
-              "watch, observe, fault, inject, run");
+              "watch, observe, fault, inject, run, profile");
     EXPECT_EQ(message_of("seed = 1"), "run.toml:1:1: \"seed\" stands outside of any section; did you mean train.seed?");
     EXPECT_EQ(message_of("optim = 1"), "run.toml:1:1: \"optim\" is a section: write [optim] on its own line");
     EXPECT_EQ(message_of("[optim]\nlr = \"3e-4\""), "run.toml:2:6: optim.lr is the string \"3e-4\"; it must be a number");

@@ -1,5 +1,7 @@
 #include "tests/engine/model_runs.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -17,8 +19,10 @@ std::pair<double, double> squares(const Values& x, const Values& truth) {
 }  // namespace
 
 KeelModel::KeelModel(const ModelSection& section, const std::string& dtype, const Weights& weights, const Rows& largest,
-                     const std::string& recompute, double z_loss)
-    : vocab_(section.vocab) {
+                     const std::string& recompute, double z_loss, Device device)
+    : gpu_(device == Device::cpu ? nullptr : open_gpu(device)),
+      queue_(gpu_ ? gpu_->make_stream() : nullptr),
+      vocab_(section.vocab) {
     Config config;
     config.model = section;
     config.model.dtype = dtype;
@@ -29,17 +33,20 @@ KeelModel::KeelModel(const ModelSection& section, const std::string& dtype, cons
         .positions = positions,
         .head_chunk = std::min<std::int64_t>(largest.tokens(), 64),  // 300 positions end in a short chunk
         .recompute = recompute_policy(recompute),
-        .training = true};
-    model_ = make_model(config, stream_, use);
+        .training = true,
+        .device = device};
+    model_ = make_model(config, gpu_ ? Backend(*gpu_, *queue_, stream_) : Backend(stream_), use);
     model_->init(1);
+    const Model::HostState state = model_->host_state();
     for (const Param& param : model_->params().specs) {
         const Values& values = weights.at(param.name);
         for (std::int64_t i = 0; i < param.size(); ++i)
-            model_->master()[param.offset + i] = static_cast<float>(values[static_cast<std::size_t>(i)]);
+            state.master[param.offset + i] = static_cast<float>(values[static_cast<std::size_t>(i)]);
     }
     if (model_->dtype() == Dtype::bf16)
         for (std::int64_t i = 0; i < model_->params().flat_size; ++i)
-            reinterpret_cast<bf16*>(model_->param_data())[i] = static_cast<bf16>(model_->master()[i]);
+            reinterpret_cast<bf16*>(state.param)[i] = static_cast<bf16>(state.master[i]);
+    model_->share_params();
 }
 
 Weights KeelModel::read(View<float> flat, double scale) {
@@ -81,7 +88,8 @@ Curve KeelModel::train(const ModelGolden& golden) {
                         .grad_scale = static_cast<float>(golden.clip_factor(out.grad_norm.back()) / tokens),
                         .step = step + 1});
     }
-    out.final = read(model_->master(), 1);
+    model_->fetch_state();
+    out.final = read(model_->host_state().master, 1);
     return out;
 }
 
@@ -129,6 +137,63 @@ PassError largest(const std::vector<PassError>& errors) {
         for (const auto& [name, value] : e.grads) out.grads[name] = std::max(out.grads[name], value);
     }
     return out;
+}
+
+Pass golden_pass(const ModelGolden& golden) {
+    const Rows rows = golden.row();
+    Pass out;
+    out.logits = golden["logits"];
+    out.loss = golden["loss"][0];
+    const auto vocab = static_cast<std::ptrdiff_t>(golden.model.vocab);
+    for (std::size_t t = 0; t < rows.labels.size(); ++t) {
+        const auto begin = out.logits.begin() + static_cast<std::ptrdiff_t>(t) * vocab;
+        double sum = 0;
+        for (auto x = begin; x != begin + vocab; ++x) sum += std::exp(*x);
+        out.token_loss.push_back(rows.labels[t] < 0 ? 0 : std::log(sum) - begin[rows.labels[t]]);
+    }
+    for (const auto& [name, w] : golden.weights()) out.grads[name] = golden["grad/" + name];
+    return out;
+}
+
+PassError naive_error(const ModelGolden& golden, const std::string& dtype) {
+    std::vector<PassError> errors;
+    for (const std::size_t first_term : {0u, 5u, 11u})
+        errors.push_back(error(naive_pass(golden.model, dtype, golden.weights(), golden.row(), first_term),
+                               golden_pass(golden), golden.model.vocab));
+    return largest(errors);
+}
+
+// A curve strays further at every step, so the bound of a step is the furthest that any naive run has been so far. A
+// loss or a norm may be right by luck; the errors of one pass, which cannot cancel, are the least the bound is made of:
+// |mean of errors| <= mean of |errors|, and ||g + e| - |g|| <= |e|.
+void expect_follows_the_true_curve(const ModelGolden& golden, const std::string& dtype, const Curve& keel) {
+    const Curve truth = reference_train<double, double>(golden);  // equal to the golden: reference_model_test.cpp
+    std::vector<Curve> naive;
+    for (const std::size_t first_term : {0u, 7u, 14u, 21u, 28u, 35u})
+        if (dtype == "f32" || first_term < 21) naive.push_back(naive_train(golden, dtype, first_term));
+    std::vector<std::pair<Values, Values>> runs;
+    for (const Curve& c : naive) runs.emplace_back(c.loss, c.grad_norm);
+    if (dtype == "bf16")
+        runs.emplace_back(golden["bf16/loss"], golden["bf16/grad_norm"]);  // of the independent program
+
+    const PassError pass = naive_error(golden, dtype);
+    double loss = pass.token_loss, norm = 0;
+    for (const auto& [name, value] : pass.grads) norm = std::max(norm, value);
+    for (std::size_t step = 0; step < truth.loss.size(); ++step) {
+        for (const auto& [losses, norms] : runs) {
+            loss = std::max(loss, std::abs(losses[step] - truth.loss[step]));
+            norm = std::max(norm, std::abs(norms[step] / truth.grad_norm[step] - 1));
+        }
+        EXPECT_LE(std::abs(keel.loss[step] - truth.loss[step]), twice * loss) << "step " << step;
+        EXPECT_LE(std::abs(keel.grad_norm[step] / truth.grad_norm[step] - 1), twice * norm) << "step " << step;
+    }
+    for (const auto& [name, w] : truth.final) {
+        double worst = 0;
+        for (const Curve& c : naive) worst = std::max(worst, relative_distance(c.final.at(name), w));
+        EXPECT_LE(relative_distance(keel.final.at(name), w), twice * worst) << name;
+    }
+    // A bound that a model which does not learn would meet proves nothing.
+    EXPECT_GT(truth.loss.front() - truth.loss.back(), 4 * twice * loss);
 }
 
 double relative_distance(const Values& x, const Values& truth) {

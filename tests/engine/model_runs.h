@@ -29,15 +29,17 @@ struct Curve {
 class KeelModel {
 public:
     KeelModel(const ModelSection& section, const std::string& dtype, const Weights& weights, const Rows& largest,
-              const std::string& recompute = "none", double z_loss = 0);
-    Pass pass(const Rows& rows);  // gradients start from zero
+              const std::string& recompute = "none", double z_loss = 0, Device device = Device::cpu);
+    Pass pass(const Rows& rows);  // gradients start from zero; on the CPU
     Curve train(const ModelGolden& golden);
     Model& model() { return *model_; }
 
 private:
-    Weights read(View<float> flat, double scale);
+    Weights read(View<float> flat, double scale);  // memory of the host
 
     Stream stream_{1};
+    std::unique_ptr<Gpu> gpu_;
+    std::unique_ptr<Stream> queue_;
     std::int64_t vocab_;
     std::unique_ptr<Model> model_;
 };
@@ -96,8 +98,16 @@ struct PassError {
 };
 PassError error(const Pass& pass, const Pass& truth, std::int64_t vocab);
 
+Pass golden_pass(const ModelGolden& golden);  // the truth, over golden.row()
+// The largest of several naive evaluations that differ in the order of their sums.
+PassError naive_error(const ModelGolden& golden, const std::string& dtype);
+
 // The element-wise maximum: the error that evaluations in this precision make, seen several times.
 PassError largest(const std::vector<PassError>& errors);
+
+// Twenty steps of a golden's trajectory, within the bound of what rounding does (model_runs.cpp).
+void expect_follows_the_true_curve(const ModelGolden& golden, const std::string& dtype, const Curve& keel);
+constexpr double twice = 2;  // as far from the truth as the worst naive evaluation; other errors of the same size
 
 double relative_distance(const Values& x, const Values& truth);  // |x - truth| / |truth|, Euclidean
 double largest_difference(const Values& x, const Values& truth);

@@ -14,8 +14,6 @@
 namespace keel {
 namespace {
 
-constexpr double twice = 2;
-
 struct Case {
     std::string model, dtype;
     friend void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " in " << c.dtype; }
@@ -29,27 +27,8 @@ std::vector<Case> cases() {
 
 class ModelGoldens : public testing::TestWithParam<Case> {
 protected:
-    Pass truth() const {
-        Pass out;
-        out.logits = golden["logits"];
-        out.loss = golden["loss"][0];
-        const auto vocab = static_cast<std::ptrdiff_t>(golden.model.vocab);
-        for (std::size_t t = 0; t < rows.labels.size(); ++t) {
-            const auto begin = out.logits.begin() + static_cast<std::ptrdiff_t>(t) * vocab;
-            double sum = 0;
-            for (auto x = begin; x != begin + vocab; ++x) sum += std::exp(*x);
-            out.token_loss.push_back(rows.labels[t] < 0 ? 0 : std::log(sum) - begin[rows.labels[t]]);
-        }
-        for (const auto& [name, w] : weights) out.grads[name] = golden["grad/" + name];
-        return out;
-    }
-    PassError naive_error() const {
-        std::vector<PassError> errors;
-        for (const std::size_t first_term : {0u, 5u, 11u})
-            errors.push_back(
-                error(naive_pass(golden.model, dtype, weights, rows, first_term), truth(), golden.model.vocab));
-        return largest(errors);
-    }
+    Pass truth() const { return golden_pass(golden); }
+    PassError naive_error() const { return keel::naive_error(golden, dtype); }
     PassError keel_error(const ModelSection& model, const Weights& w, const Rows& r) const {
         return error(KeelModel(model, dtype, w, r).pass(r), truth(), golden.model.vocab);
     }
@@ -79,38 +58,8 @@ TEST_P(ModelGoldens, GradientOfEveryParameterIsTrue) {
     for (const auto& [name, value] : keel.grads) EXPECT_LE(value, twice * naive.grads.at(name)) << name;
 }
 
-// A curve strays further at every step, so the bound of a step is the furthest that any naive run has been so far. A
-// loss or a norm may be right by luck; the errors of one pass, which cannot cancel, are the least the bound is made of:
-// |mean of errors| <= mean of |errors|, and ||g + e| - |g|| <= |e|.
 TEST_P(ModelGoldens, TwentyStepsOfAdamwFollowTheTrueCurve) {
-    const Curve truth = reference_train<double, double>(golden);  // equal to the golden: reference_model_test.cpp
-    const Curve keel = KeelModel(golden.model, dtype, weights, golden.step(0)).train(golden);
-    std::vector<Curve> naive;
-    for (const std::size_t first_term : {0u, 7u, 14u, 21u, 28u, 35u})
-        if (dtype == "f32" || first_term < 21) naive.push_back(naive_train(golden, dtype, first_term));
-    std::vector<std::pair<Values, Values>> runs;
-    for (const Curve& c : naive) runs.emplace_back(c.loss, c.grad_norm);
-    if (dtype == "bf16")
-        runs.emplace_back(golden["bf16/loss"], golden["bf16/grad_norm"]);  // of the independent program
-
-    const PassError pass = naive_error();
-    double loss = pass.token_loss, norm = 0;
-    for (const auto& [name, value] : pass.grads) norm = std::max(norm, value);
-    for (std::size_t step = 0; step < truth.loss.size(); ++step) {
-        for (const auto& [losses, norms] : runs) {
-            loss = std::max(loss, std::abs(losses[step] - truth.loss[step]));
-            norm = std::max(norm, std::abs(norms[step] / truth.grad_norm[step] - 1));
-        }
-        EXPECT_LE(std::abs(keel.loss[step] - truth.loss[step]), twice * loss) << "step " << step;
-        EXPECT_LE(std::abs(keel.grad_norm[step] / truth.grad_norm[step] - 1), twice * norm) << "step " << step;
-    }
-    for (const auto& [name, w] : truth.final) {
-        double worst = 0;
-        for (const Curve& c : naive) worst = std::max(worst, relative_distance(c.final.at(name), w));
-        EXPECT_LE(relative_distance(keel.final.at(name), w), twice * worst) << name;
-    }
-    // A bound that a model which does not learn would meet proves nothing.
-    EXPECT_GT(truth.loss.front() - truth.loss.back(), 4 * twice * loss);
+    expect_follows_the_true_curve(golden, dtype, KeelModel(golden.model, dtype, weights, golden.step(0)).train(golden));
 }
 
 // Weights of a file whose heads have pairs (2i, 2i + 1), read as if they were (i, i + head_dim / 2).

@@ -73,9 +73,9 @@ Outcome train(Config config, int steps = 3, int threads = 1) {
                 loss = 0;
                 model->zero_grads();
                 executor.train(static_cast<std::int64_t>(micro.size()),
-                               [&](std::int64_t i) -> const Batch& { return micro[static_cast<std::size_t>(i)]; },
-                               [&](double more) { loss += more; }, {});
+                               [&](std::int64_t i) -> const Batch& { return micro[static_cast<std::size_t>(i)]; }, {});
                 model->reduce_grads();
+                for (const double more : model->take_losses()) loss += more;
             } while (!model->gradients().fits(config.train.global_batch));
             if (ranks.place.tp != 0) loss = 0;
             ranks.world.all_reduce(stream, View<double>(&loss, {1}));

@@ -36,8 +36,7 @@ void expect_formula(Config config) {
         const Batch view = batch.batch();
         const std::int64_t replicas = std::max<std::int64_t>(1, config.parallel.dp);
         model->zero_grads();
-        executor.train(config.train.global_batch / compute_batch(config) / replicas, [&](std::int64_t) -> const Batch& { return view; },
-                       [](double) {}, {});
+        executor.train(config.train.global_batch / compute_batch(config) / replicas, [&](std::int64_t) -> const Batch& { return view; }, {});
         model->reduce_grads();
         model->gradients().fits(config.train.global_batch);
         (void)model->grad_norm();

@@ -1,0 +1,37 @@
+#include "engine/model/step_numbers.h"
+
+#include <utility>
+
+namespace keel {
+
+StepNumbers::StepNumbers(const Backend& backend, View<double> memory, std::int64_t micro_batches)
+    : backend_(backend), memory_(memory), micro_batches_(micro_batches) {
+    if (backend_.gpu) pinned_ = reinterpret_cast<double*>(backend_.gpu->allocate_pinned(memory_.bytes()));
+}
+
+StepNumbers::~StepNumbers() {
+    if (backend_.gpu) backend_.gpu->release_pinned(reinterpret_cast<std::byte*>(pinned_));
+}
+
+View<double> StepNumbers::next_loss() {
+    if (losses_ == micro_batches_) fail("model: more than the ", losses_, " micro-batches that memory was planned for");
+    sent_ = false;
+    return memory_.rows(losses_++, 1);
+}
+
+void StepNumbers::send() {
+    if (backend_.gpu) backend_.gpu->copy_out(backend_.stream, pinned_, memory_.data(), memory_.bytes());
+    sent_ = true;
+}
+
+const double* StepNumbers::host() {
+    if (!sent_) send();
+    backend_.stream.synchronize();
+    return backend_.gpu ? pinned_ : memory_.data();
+}
+
+std::span<const double> StepNumbers::take_losses() {
+    return {host(), static_cast<std::size_t>(std::exchange(losses_, 0))};
+}
+
+}  // namespace keel
