@@ -244,8 +244,8 @@ void pairs_exchange_both_ways_at_once(World& world) {
         const int to = (g->rank() + distance) % g->size(), from = (g->rank() + g->size() - distance) % g->size();
         Ticket ticket = g->send(stream, view(mine), to, 7);
         g->receive(stream, view(theirs), from, 7);
-        stream.synchronize();
         g->wait(stream, ticket);
+        stream.synchronize();  // what was sent may go only when it has been taken
         require(theirs[19999] == value<double>(from, 19999), "what the peer ", from, " sent");
     }
 }

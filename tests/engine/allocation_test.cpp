@@ -112,7 +112,7 @@ TEST(Step, OnAGpuAllocatesNothingOnHostOrDevice) {
         const auto step = [&] {
             const StepPlan plan = run.schedule.at(run.progress);
             run.progress.advance(plan, *train_step(run, plan, &watch));
-            watch.decide(false, false);
+            watch.decide(false, "");
         };
         for (int i = 0; i < 3; ++i) step();
         const long before = allocations();

@@ -83,6 +83,9 @@ TEST_F(SaverTest, APausedWriterNeverSeesLaterWeights) {
                 if (i == 2) released = !c.ckpt.async;
                 run.ranks.world.barrier();
                 if (i == 2) save_checkpoint(run);
+                // The writer is at its first file before the weights go on.
+                for (int ms = 0; i == 2 && c.ckpt.async && paused == 0 && ms < 20000; ++ms)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
             run.ranks.world.barrier();
             EXPECT_EQ(run.saver->under_way(), c.ckpt.async);

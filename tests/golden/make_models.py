@@ -60,7 +60,7 @@ MODELS = {
     "olmo2": dict(BASE, **ONE_DOCUMENT, post_norm=1, qk_norm=1, qk_norm_whole=1, head_dim=16, norm_eps=1e-3),
     # Six of eight pairs turn, each at its own share of the plain frequency; 300 positions > 64, so those are the long ones,
     # and the 64 of the trajectory's rows are not: they take the short ones.
-    "phi3": dict(BASE, **ONE_DOCUMENT, heads=2, kv_heads=1, head_dim=16, window=47,
+    "phi3": dict(BASE, **ONE_DOCUMENT, heads=2, kv_heads=2, head_dim=16, window=47,
                  rope_fraction=0.75, rope_scaling="longrope", rope_factor=8.0, rope_original_max_position=64.0,
                  rope_short_factors=[1.0, 1.0, 1.25, 1.5, 1.75, 2.0],
                  rope_long_factors=[1.0, 1.5, 2.5, 4.0, 6.0, 8.0]),
