@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "engine/bench/bench.h"
+#include "engine/bench/data.h"
 #include "engine/bench/parallel.h"
 #include "engine/memory/plan.h"
 #include "kernels/base/file.h"
@@ -23,8 +24,8 @@ struct BenchOptions {
     std::vector<std::string> cases{"a", "b", "c"}, dtypes{"f32", "bf16"};
     int threads = 0;
     int rounds = 7;
-    bool ops = false, lengths = false, json = false, parallel = false;
-    std::string timeline, save;
+    bool ops = false, lengths = false, json = false, parallel = false, data = false;
+    std::string timeline, save, dir = ".";
 };
 
 void print_json(const bench::Case& c, const bench::StepTime& t) {
@@ -115,6 +116,27 @@ void run_save(const BenchOptions& o) {
         }
 }
 
+void run_data(const BenchOptions& o) {
+    const auto rows = bench::measure_data(o.dir, o.threads, o.rounds);
+    const auto rate = [](const bench::DataTime& row) { return row.bytes / row.seconds.median_s; };
+    if (!o.json)
+        std::printf("made text, a tokenizer of 8192 ids, a model of 20 million parameters, files in %s; all in turns\n%-26s %10s %10s %10s %10s\n",
+                    o.dir.c_str(), "what", "median ms", "best ms", "MB/s", "of bound");
+    for (const auto& row : rows) {
+        const auto bound = std::ranges::find(rows, row.bound, &bench::DataTime::name);
+        const double share = bound == rows.end() ? 1 : rate(row) / rate(*bound);
+        if (o.json)
+            std::printf("{\"what\": \"%s\", \"bytes\": %.0f, \"median_ms\": %.4f, \"best_ms\": %.4f, \"bytes_per_s\": %.6g, "
+                        "\"bound\": \"%s\", \"share_of_bound\": %.5f}\n",
+                        row.name.c_str(), row.bytes, 1e3 * row.seconds.median_s, 1e3 * row.seconds.best_s, rate(row), row.bound.c_str(), share);
+        else if (row.bound.empty())
+            std::printf("%-26s %10.1f %10.1f %10.1f\n", row.name.c_str(), 1e3 * row.seconds.median_s, 1e3 * row.seconds.best_s, rate(row) / 1e6);
+        else
+            std::printf("%-26s %10.1f %10.1f %10.1f %8.1f %%  %s\n", row.name.c_str(), 1e3 * row.seconds.median_s, 1e3 * row.seconds.best_s,
+                        rate(row) / 1e6, 100 * share, row.bound.c_str());
+    }
+}
+
 void run_bench(const BenchOptions& o) {
     for (const auto& dtype : o.dtypes)
         if (dtype != "f32" && dtype != "bf16") fail_usage("--dtype is \"" + dtype + "\"; it can be f32 or bf16");
@@ -122,6 +144,7 @@ void run_bench(const BenchOptions& o) {
     for (const auto& name : o.cases) bench::standard_case(name, "f32");
     if (!o.timeline.empty() && !o.parallel) fail_usage("--timeline ", o.timeline, " shows steps of --parallel; give that too");
     if (o.parallel) return run_parallel(o);
+    if (o.data) return run_data(o);
     if (!o.save.empty()) return run_save(o);
     Stream stream(o.threads);
     const bench::Peaks peaks = bench::measure_peaks(stream);
@@ -175,9 +198,11 @@ void add_bench(CLI::App& app) {
     command->add_option("--rounds", o->rounds, "how often each is measured; the median is shown, and the best")->capture_default_str();
     command->add_flag("--ops", o->ops, "also every op of each step, one at a time");
     command->add_flag("--lengths", o->lengths, "also steps of 4096 tokens with T = 256 … 4096");
-    command->add_flag("--json", o->json, "one JSON object per whole step, nothing else");
+    command->add_flag("--json", o->json, "one JSON object per whole step (with --data per row), nothing else");
     command->add_flag("--parallel", o->parallel, "instead: configuration b on two ranks by data, tensor, context and pipeline parallelism");
     command->add_option("--timeline", o->timeline, "folder for a picture of each layout's last step: what is hidden behind what");
+    command->add_flag("--data", o->data, "instead: tokenizing, loading and model folders, beside the disk and one core's copy");
+    command->add_option("--dir", o->dir, "folder on the disk that --data measures; what is written there is removed again")->capture_default_str();
     command->add_option("--save", o->save, "instead: what a checkpoint costs that is written to this folder behind the training");
     command->callback([o] { run_bench(*o); });
 }

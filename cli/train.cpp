@@ -19,6 +19,14 @@
 namespace keel {
 namespace {
 
+// Of a blend: how often `samples` samples go through each source.
+void print_sources(const Dataset& data, std::int64_t samples, const char* what) {
+    for (std::int64_t i = 0; i < data.sources() && data.sources() > 1; ++i) {
+        const Dataset::Use use = data.use(i, samples);
+        std::printf("%s %lld samples of %s: %.3f epochs\n", what, static_cast<long long>(use.samples), use.name.c_str(), use.epochs);
+    }
+}
+
 void print_start(const Run& run, const std::string& map) {
     const Config& config = run.config;
     std::printf("%s", to_toml(config).c_str());
@@ -29,6 +37,7 @@ void print_start(const Run& run, const std::string& map) {
     std::printf("%lld parameters, %lld samples of %lld tokens per epoch, %s\n",
                 static_cast<long long>(parameter_count(config.model).total()),
                 static_cast<long long>(run.data.samples_per_epoch()), static_cast<long long>(config.data.seq_len), who.c_str());
+    print_sources(run.data, config.train.samples, "will take");
     if (!map.empty()) std::printf("%d ranks (%s):\n%s", run.world.size(), run.world.transport(), map.c_str());
     if (run.progress.steps > 0)
         std::printf("going on after step %lld, sample %lld\n", static_cast<long long>(run.progress.steps),
@@ -62,6 +71,7 @@ void add_train(CLI::App& app) {
             if (world.rank() == 0) print_start(*run, map);
             const char* why = train(*run);
             const std::filesystem::path report = finish(*run, why);
+            if (world.rank() == 0) print_sources(run->data, run->progress.samples, "took");
             if (world.rank() == 0) std::printf("report: %s\n", report.c_str());
             run->findings->leave();
         });

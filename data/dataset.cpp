@@ -134,8 +134,10 @@ void Dataset::open_files(const std::string& word, Source& source) {
     // Of a Megatron pair the name without an ending is no file.
     const bool one = std::filesystem::exists(word + ".idx") && !std::filesystem::exists(word);
     const auto paths = one ? std::vector<std::filesystem::path>{word} : expand_inputs({word}, {".tok", ".bin"});
+    TokenDeclared declared = spec_.declared;
     for (const auto& path : paths) {
-        const TokenFile& file = *files_.emplace_back(std::make_unique<TokenFile>(path, spec_.declared));
+        const TokenFile& file = *files_.emplace_back(std::make_unique<TokenFile>(path, declared));
+        declared.eos_begins = declared.eos_begins.value_or(file.info().begins_with_bos);
         for (const auto& other : std::span(files_).first(files_.size() - 1))
             if (std::filesystem::equivalent(other->path(), file.path()))
                 fail_usage(file.path().string(), " is named twice (", word,

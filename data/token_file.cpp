@@ -82,23 +82,22 @@ TokenFile::TokenFile(const fs::path& path, const TokenDeclared& declared)
     if (const auto& l = *layout_; l.hashes != nullptr)
         checked_ = std::make_unique<std::atomic<bool>[]>(
             static_cast<std::size_t>((l.hashed_bytes + token_block_bytes - 1) / token_block_bytes));
-    if (layout_->offsets == nullptr) find_documents(layout_->separator);
+    if (layout_->offsets == nullptr) find_documents(layout_->separator, declared.eos_begins);
     info_.sequences = layout_->pointers != nullptr ? info_.sequences : info_.documents;
 }
 TokenFile::~TokenFile() = default;
 TokenFile::TokenFile(TokenFile&&) noexcept = default;
 
-// A file whose first token is the separator has documents that begin with it, as llm.c's do; others end with it.
-void TokenFile::find_documents(std::int32_t separator) {
+void TokenFile::find_documents(std::int32_t separator, std::optional<bool> separator_begins) {
     std::vector<std::int64_t>& found = layout_->found;
     found.push_back(0);
-    bool begins = false;
+    bool begins = separator >= 0 && separator_begins.value_or(false);
     std::vector<std::int32_t> block(1 << 16);
     for (std::int64_t at = 0; separator >= 0 && at < info_.tokens; at += static_cast<std::int64_t>(block.size())) {
         const auto ids = std::span(block).first(static_cast<std::size_t>(
             std::min<std::int64_t>(info_.tokens - at, static_cast<std::int64_t>(block.size()))));
         read(at, ids);
-        if (at == 0) begins = ids[0] == separator;
+        if (at == 0) begins = separator_begins.value_or(ids[0] == separator);
         for (std::size_t i = 0; i < ids.size(); ++i)
             if (ids[i] == separator)
                 if (const std::int64_t border = at + static_cast<std::int64_t>(i) + (begins ? 0 : 1);

@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,6 +65,9 @@ struct TokenFileInfo {
 struct TokenDeclared {
     std::int64_t vocab_size = 0;
     std::int32_t eos_id = -1;  // which parts documents, where a file has no table of them
+    // Whether documents begin with eos_id, as llm.c's do, or end with it; not said: as the first token of the file tells.
+    // Of files that follow one another only the first tells: the next may begin in the middle of a document.
+    std::optional<bool> eos_begins = {};
     std::string dtype = {};    // "uint16" or "uint32": then a file without any header is read as these and nothing else
 };
 
@@ -94,7 +98,7 @@ public:
 
 private:
     void check_blocks(std::int64_t begin_byte, std::int64_t end_byte) const;
-    void find_documents(std::int32_t separator);
+    void find_documents(std::int32_t separator, std::optional<bool> separator_begins);
 
     TokenFileInfo info_;
     std::unique_ptr<TokenLayout> layout_;

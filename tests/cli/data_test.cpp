@@ -115,5 +115,17 @@ TEST_F(DataCommand, ShowPrintsDocumentsAndWhatIsPredicted) {
     EXPECT_HAS(refused("data show " + settings + "--data.order megatron"), "--data.order_samples");
 }
 
+TEST_F(DataCommand, ARunOnABlendSaysHowOftenItGoesThroughEachSource) {
+    done("tokenize --tokenizer tok --out long.tok book.txt");
+    std::ofstream(at("short.txt")) << std::string(400, 'x');
+    done("tokenize --tokenizer tok --out short.tok short.txt");
+    const std::string out = done(
+        "train --model.dtype f32 --model.hidden 32 --model.layers 1 --model.heads 2 --model.ffn 64 --data.seq_len 32 "
+        "--train.global_batch 2 --train.steps 4 --run.threads 1 --data.tokenizer tok --data.train 0.75 long.tok 0.25 short.tok --run.dir run");
+    EXPECT_HAS(out, "will take 6 samples of long.tok: 0.");
+    EXPECT_HAS(out, "took 6 samples of long.tok: 0.");
+    EXPECT_HAS(out, "took 2 samples of short.tok: ");
+}
+
 }  // namespace
 }  // namespace keel

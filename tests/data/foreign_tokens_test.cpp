@@ -268,5 +268,23 @@ TEST(ForeignTokens, EveryIntegerTypeOfMegatronIsReadAndNegativeIdsAreNone) {
     }
 }
 
+// Where a shard begins in the middle of a document, its first token does not tell on which side of documents the mark is.
+TEST(ForeignTokens, TheFirstShardOfASourceTellsOnWhichSideOfDocumentsTheirMarkStands) {
+    const TempFolder temp;
+    TokenFileInfo info;
+    info.vocab_size = 50257;
+    LlmcWriter writer(temp / "a.bin", info, 4);
+    writer.append(Ids{50256, 1, 2, 3, 4, 50256, 5, 6, 7, 50256, 8, 9});
+    writer.finish();
+    fs::rename(temp / "a.bin", temp / "a-00000.bin");
+    EXPECT_EQ(documents_of(TokenFile(temp / "a-00001.bin")), (std::vector<std::int64_t>{0, 2, 4})) << "alone it must be guessed";
+    const Dataset data({.paths = {temp / "a-*.bin"}, .weights = {}, .seq_len = 2});
+    ASSERT_EQ(data.files(), 3);
+    EXPECT_EQ(documents_of(data.file(0)), (std::vector<std::int64_t>{0, 4}));
+    EXPECT_EQ(documents_of(data.file(1)), (std::vector<std::int64_t>{0, 1, 4}));
+    EXPECT_EQ(documents_of(data.file(2)), (std::vector<std::int64_t>{0, 1, 4}));
+    EXPECT_TRUE(data.file(2).info().begins_with_bos);
+}
+
 }  // namespace
 }  // namespace keel
