@@ -138,6 +138,8 @@ void check_model_shape(const ModelShape& s, const std::string& what) {
         fail(what, ": a ", family.model_type, " model has ", family.post_norm ? "" : "no ",
              "norms behind attention and feed-forward, and of all of q and k; this model has post_norm ", s.post_norm,
              ", qk_norm_whole ", s.qk_norm_whole);
+    if (family.fused && s.rope_scaling != "none" && s.rope_scaling != "longrope")
+        fail(what, ": files of ", family.model_type, " know no rope_scaling ", s.rope_scaling, "; it must be none or longrope");
     if (!family.fused && (s.rope_fraction != 1 || s.rope_scaling == "longrope"))
         fail(what, ": a ", family.model_type,
              " model rotates whole heads, without longrope; this model has rope_fraction ", s.rope_fraction,

@@ -2,6 +2,7 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -89,7 +90,9 @@ ModelShape exported_shape(const ModelSource& source) {
         shape.bos_id = origin.bos_id, shape.pad_id = origin.pad_id, shape.eos_ids = origin.eos_ids;
         shape.other_keys = origin.other_keys;
     } else {
-        shape.max_position = source.config.data.seq_len;
+        shape.max_position = shape.rope_scaling == "longrope"  // readers take the ratio of the two lengths for the factor
+                                 ? std::llround(shape.rope_factor * shape.rope_original_max_position)
+                                 : source.config.data.seq_len;
         if (source.tokenizer) {
             if (const auto bos = source.tokenizer->bos_id()) shape.bos_id = *bos;
             if (const auto eos = source.tokenizer->eos_id()) shape.eos_ids = {*eos};

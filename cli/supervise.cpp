@@ -89,6 +89,10 @@ Supervised supervise(const Supervision& how) {
     for (int restarts = 0;; ++restarts) {
         std::fflush(nullptr);
         sigprocmask(SIG_BLOCK, &held, &unheld);  // none may come between the fork and knowing whom to pass it on to
+        if (asked_to_stop) {  // while checkpoints were looked at
+            sigprocmask(SIG_SETMASK, &unheld, nullptr);
+            return {false, 128 + asked_to_stop};
+        }
         const pid_t child = fork();
         if (child < 0) fail("a process for the run could not be made: ", std::strerror(errno));
         if (child == 0) {

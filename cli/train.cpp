@@ -70,9 +70,16 @@ void add_train(CLI::App& app) {
             const std::string map = world.size() > 1 ? run->mesh.map() : std::string();
             if (world.rank() == 0) print_start(*run, map);
             const char* why = train(*run);
-            const std::filesystem::path report = finish(*run, why);
+            std::filesystem::path report;
+            try {
+                report = finish(*run, why);
+            } catch (const std::exception& e) {
+                if (!run->findings->stop()) throw;  // the exit code of a fault is worth more than its report
+                std::fprintf(stderr, "keel: warning: %s\n", e.what());
+            }
             if (world.rank() == 0) print_sources(run->data, run->progress.samples, "took");
             if (world.rank() == 0) std::printf("report: %s\n", report.c_str());
+            if (run->findings->stop()) run->ranks.world.barrier();  // until rank 0 has told all of it
             run->findings->leave();
         });
     });

@@ -137,7 +137,10 @@ void Dataset::open_files(const std::string& word, Source& source) {
     TokenDeclared declared = spec_.declared;
     for (const auto& path : paths) {
         const TokenFile& file = *files_.emplace_back(std::make_unique<TokenFile>(path, declared));
-        declared.eos_begins = declared.eos_begins.value_or(file.info().begins_with_bos);
+        // The first file that has no table of its documents, and so was looked at, tells for those behind it.
+        const TokenFormat format = file.info().format;
+        const bool looked_at = format != TokenFormat::keel && format != TokenFormat::megatron && file.info().tokens > 0;
+        if (looked_at && !declared.eos_begins) declared.eos_begins = file.info().begins_with_bos;
         for (const auto& other : std::span(files_).first(files_.size() - 1))
             if (std::filesystem::equivalent(other->path(), file.path()))
                 fail_usage(file.path().string(), " is named twice (", word,

@@ -95,8 +95,9 @@ Ending record_end(Run& run) {
     if (run.trace) run.trace->end();
     Ending out;
     if (run.spans) {
-        const std::vector<std::string> here = gather_strings(run.ranks.world, spans_text(run.spans->last_here)),
-                                       beside = gather_strings(run.ranks.world, spans_text(run.spans->last_beside));
+        const auto shown = [&](const Spans& spans) { return run.world.rank() < most_lanes ? spans_text(spans) : std::string(); };
+        const std::vector<std::string> here = gather_strings(run.ranks.world, shown(run.spans->last_here)),
+                                       beside = gather_strings(run.ranks.world, shown(run.spans->last_beside));
         std::vector<Spans> read;
         std::vector<TimelineLane> lanes;
         read.reserve(2 * here.size());

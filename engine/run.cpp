@@ -369,7 +369,8 @@ std::filesystem::path finish(Run& run, const char* why) {
     if (!run.observe) return {};
     run.standing.enter("report", run.progress.steps);
     std::string& sample = ending.sample;
-    if (const std::string& prompt = run.config.train.sample_prompt; !prompt.empty()) {
+    if (const std::string& prompt = run.config.train.sample_prompt;
+        !prompt.empty() && std::string_view(why) == "done") {
         try {
             std::unique_ptr<Model> whole;  // from the checkpoint just written, where this rank holds a part only, or on a GPU
             if (run.world.size() > 1 || run.gpu) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 
 #include "engine/evaluate.h"
@@ -130,8 +131,13 @@ bool pass_over(Run& run, const StepPlan& plan) {
 
 // Nothing of the step has been committed.
 const char* leave_for_fault(Run& run) {
-    if (run.findings->stop()->save) save_checkpoint(run);
-    tend_saves(run, false, true);
+    try {
+        if (run.findings->stop()->save) save_checkpoint(run);
+        tend_saves(run, false, true);
+    } catch (const Error& e) {  // on all ranks alike; the exit code of the finding is worth more than that of the disk
+        if (e.code() == ExitCode::peer) throw;
+        if (run.observe) std::fprintf(stderr, "keel: warning: %s\n", e.what());
+    }
     return "fault";
 }
 
@@ -148,7 +154,7 @@ const char* train(Run& run) {
         if (step) {
             run.progress.advance(plan, *step);                         // samples, tokens
             record_step(run, plan, *step);
-            if (run.schedule.eval_due(run.progress)) evaluate(run);
+            if (run.schedule.eval_due(run.progress) && !watch.asked_to_stop()) evaluate(run);  // who waits for the end may not wait long
             if (run.schedule.self_test_due(run.progress)) self_test(run.world, run.inject ? run.inject->tampering() : Tampering{});
         }
         const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress, plan), run.schedule.leave(run.progress));
@@ -173,6 +179,13 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
     }
     if (result && !run.findings->stop()) run.replicas->compare(run.progress.steps + 1, plan);
     if (!result || run.findings->stop()) return std::nullopt;
+    if (!result->applied && !run.replay && run.config.fault.mode != "disabled") {  // a GPU, which computes no step again
+        run.findings->add({.verdict = "open", .step = run.progress.steps + 1, .first_sample = plan.first_sample, .samples = plan.samples,
+                           .seen = "loss or gradient norm is not finite", .where = {},
+                           .advice = "On a GPU no step is computed again: --fault.skip goes past it, --fault.mode disabled trains on",
+                           .dump = {}, .save = false, .code = ExitCode::open});
+        return std::nullopt;
+    }
     if (!result->applied) return result;
     const Ledger::Scope update(run.ledger, Phase::optimizer);
     const Spans::Scope span(run.what_ran(), "optimizer");

@@ -137,7 +137,8 @@ void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t byt
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, native(stream)));
 }
 std::optional<std::string> why_no_gpu() {
-    int count = 0;
+    int driver = 0, count = 0;  // without a driver CUDA speaks of one that is too old
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) return "there is no NVIDIA driver here";
     if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) return cudaGetErrorString(error);
     if (count == 0) return "the CUDA runtime finds no device";
     return std::nullopt;

@@ -42,7 +42,7 @@ Heartbeat::Heartbeat(double seconds, const std::filesystem::path& run_dir, const
 
 Heartbeat::~Heartbeat() {
     ticker_.reset();
-    if (writes_) beat("ended");
+    if (writes_ && standing_.started()) beat("ended");  // a start that was refused is not the run
 }
 
 void Heartbeat::beat(const char* what) {

@@ -29,9 +29,9 @@ extern "C" void on_signal(int signal) {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     const std::int64_t ns = now.tv_sec * 1'000'000'000 + now.tv_nsec;
-    int none = 0;
-    if (asked.compare_exchange_strong(none, signal)) return asked_ns.store(ns);
-    if (ns - asked_ns.load() < same_wish_ns) return;
+    std::int64_t first = 0;  // the time goes first: whoever comes second must find it
+    if (asked_ns.compare_exchange_strong(first, ns)) return asked.store(signal);
+    if (ns - first < same_wish_ns) return;
     static constexpr char words[] = "keel: a second signal: leaving at once, without another checkpoint\n";
     (void)!write(STDERR_FILENO, words, sizeof words - 1);
     std::signal(signal, SIG_DFL);
@@ -46,7 +46,7 @@ Watch::Watch(Group& group, double limit_s, std::function<double()> save_s)
     : group_(group), deadline_(limit_s, elapsed_s()), save_s_(std::move(save_s)) {
     const std::lock_guard lock(installing);
     if (watching++ > 0) return;
-    asked.store(0), told.store(false);
+    asked.store(0), asked_ns.store(0), told.store(false);
     struct sigaction action = {};
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "kernels/base/error.h"
 
@@ -28,7 +29,10 @@ void Watchdog::end_process() { std::_Exit(static_cast<int>(ExitCode::hang)); }
 
 void Watchdog::look() {
     const bool started = standing_.started();
-    const double limit = started ? limits_.step_s : limits_.start_s;
+    // A slow disk and a long report are no hang: they give no sign between their beginning and their end.
+    const std::string_view what = standing_.what();
+    const bool patient = !started || what == "checkpoint" || what == "report";
+    const double limit = patient ? limits_.start_s : limits_.step_s;
     const auto now = Clock::now(), since = standing_.since();
     const double silent = std::chrono::duration<double>(now - since).count();
     if (limit <= 0 || silent < limit) return;
@@ -37,7 +41,7 @@ void Watchdog::look() {
         standing_.describe(where, sizeof where);
         std::fprintf(stderr, "keel: rank %d (%s, process %d) gave no sign of life for %.1f s (--watch.%s %g): %s%s\n",
                      standing_.world().rank(), standing_.world().host().c_str(), static_cast<int>(::getpid()), silent,
-                     started ? "step_s" : "start_s", limit, where, limits_.leave ? "; leaving (--watch.leave)" : "");
+                     patient ? "start_s" : "step_s", limit, where, limits_.leave ? "; leaving (--watch.leave)" : "");
         told_ = true, told_of_ = since, told_at_ = now;
         return;
     }

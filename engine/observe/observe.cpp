@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 
 #include "engine/config_io.h"
 #include "engine/observe/json_line.h"
@@ -56,6 +57,9 @@ void Observe::start(const Progress& progress) {
     if (energy_.devices() == 0) std::printf("energy is not measured: %s\n", energy_.absence().c_str());
     std::fflush(stdout);  // and stdio has its buffer before the first step
     outputs_.start(progress, unix_seconds());
+    // A full disk or a loss of power leaves half a line; what is joined to it could not be read.
+    if (std::ifstream old(log_.path(), std::ios::binary | std::ios::ate); old && old.tellg() > 0)
+        if (old.seekg(-1, std::ios::end).peek() != '\n') log_.write("\n");
     write_json(JsonLine("start")
                    .number("time", unix_seconds())
                    .number("wall_seconds", ledger_.wall_seconds())

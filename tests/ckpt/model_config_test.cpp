@@ -123,6 +123,8 @@ TEST(ModelConfig, LongropeBelongsToPhi3) {
 
 TEST(ModelConfig, PartOfAHeadIsRotatedInPhi3Alone) {
     EXPECT_EQ(parse(with(phi3(), {{"partial_rotary_factor", 0.5}})).rope_fraction, 0.5);
+    // Its readers take "yarn" for longrope, and refuse the others.
+    expect_refused(with(phi3(), {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}), {"know no rope_scaling linear"});
     EXPECT_EQ(
         Json::parse(model_config_text(parse(with(phi3(), {{"partial_rotary_factor", 0.5}}))))["partial_rotary_factor"],
         0.5);

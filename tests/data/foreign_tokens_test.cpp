@@ -286,5 +286,20 @@ TEST(ForeignTokens, TheFirstShardOfASourceTellsOnWhichSideOfDocumentsTheirMarkSt
     EXPECT_TRUE(data.file(2).info().begins_with_bos);
 }
 
+// A file of keel's has a table of its documents, and its flag says something else.
+TEST(ForeignTokens, AFileWithATableOfDocumentsTellsNothingAboutThoseWithout) {
+    const TempFolder temp;
+    const auto mixed = temp.path() / "mixed";
+    fs::create_directory(mixed);
+    make_tokens((mixed / "a.tok").string(), {4, 4}, 50257, 0);
+    TokenFileInfo info;
+    info.vocab_size = 50257;
+    LlmcWriter writer(mixed / "b.bin", info);
+    writer.append(Ids{50256, 1, 2, 50256, 3, 4});
+    writer.finish();
+    const Dataset data({.paths = {mixed.string()}, .weights = {}, .seq_len = 2});
+    EXPECT_EQ(documents_of(data.file(1)), (std::vector<std::int64_t>{0, 3, 6}));
+}
+
 }  // namespace
 }  // namespace keel

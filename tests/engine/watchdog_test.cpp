@@ -70,7 +70,7 @@ TEST(Watchdog, TellsOnceForEachHangAndLeavesOnlyWhereItIsAskedTo) {
     for (const bool leave : {false, true}) {
         testing::internal::CaptureStderr();
         Standing standing(world);
-        standing.enter("checkpoint", 12);
+        standing.enter("evaluation", 12);
         std::atomic<int> left{0};
         {
             const Watchdog watchdog({.start_s = 0, .step_s = 0.05, .leave = leave}, standing, [&] { ++left; });
@@ -84,10 +84,26 @@ TEST(Watchdog, TellsOnceForEachHangAndLeavesOnlyWhereItIsAskedTo) {
         }
         const std::string told = testing::internal::GetCapturedStderr();
         EXPECT_EQ(count_of(told, "gave no sign of life for "), 2) << told;
-        EXPECT_EQ(count_of(told, "(--watch.step_s 0.05): checkpoint (step 12); it waits for no other rank"), 1) << told;
+        EXPECT_EQ(count_of(told, "(--watch.step_s 0.05): evaluation (step 12); it waits for no other rank"), 1) << told;
         EXPECT_EQ(count_of(told, "(--watch.step_s 0.05): step (step 13); it waits for no other rank"), 1) << told;
         EXPECT_EQ(count_of(told, "leaving (--watch.leave)"), leave ? 2 : 0) << told;
         EXPECT_EQ(left > 0, leave);
+    }
+}
+
+TEST(Watchdog, ASaveAndTheReportMayTakeAsLongAsTheStart) {
+    SoloWorld world;
+    for (const char* what : {"checkpoint", "report"}) {
+        testing::internal::CaptureStderr();
+        {
+            Standing standing(world);
+            standing.enter(what, 12);
+            const Watchdog watchdog({.start_s = 0.3, .step_s = 0.05}, standing, [] {});
+            std::this_thread::sleep_for(800ms);
+        }
+        const std::string told = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(count_of(told, "gave no sign of life for "), 1) << told;
+        EXPECT_EQ(count_of(told, concat("(--watch.start_s 0.3): ", what, " (step 12)")), 1) << told;
     }
 }
 
