@@ -10,29 +10,12 @@
 #include <sstream>
 #include <string>
 
-#include "tests/temp_folder.h"
+#include "tests/cli/keel_command.h"
 
 namespace keel::test {
 namespace {
 
-struct Outcome {
-    int code = -1;
-    std::string out, err;
-};
-
-std::string read_all(const std::filesystem::path& path) {
-    std::ifstream in(path);
-    return {std::istreambuf_iterator<char>(in), {}};
-}
-
-// Runs `keel ARGUMENTS` in a shell; `redirect` may send stdout elsewhere.
-Outcome keel(const std::string& arguments, const std::string& redirect = "") {
-    const TempFolder said;
-    const std::string out = said / "out", err = said / "err";
-    const std::string command = "\"" KEEL_BINARY "\" " + arguments + (redirect.empty() ? " >\"" + out + "\"" : redirect) + " 2>\"" + err + "\"";
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, redirect.empty() ? read_all(out) : "", read_all(err)};
-}
+Outcome keel(const std::string& words, const std::string& redirect = "") { return run_keel(words, ".", redirect); }
 
 void expect_usage_error(const std::string& arguments, const std::string& message) {
     const Outcome got = keel(arguments);
@@ -233,7 +216,7 @@ TEST(Cli, ATokenizerCannotTakeThePlaceOfAFile) {
     const Outcome got = keel("tokenizer train --vocab 260 --out '" + path + "' '" + path + "'");
     EXPECT_EQ(got.code, 1);
     EXPECT_EQ(got.err, "keel: error: cannot make folder " + path + ": Not a directory; --out is a folder, or a name that ends in .json\n");
-    EXPECT_EQ(read_all(path), "text text text");
+    EXPECT_EQ(read_file(path), "text text text");
 }
 
 // The system would kill whoever writes past `ulimit -f`, without a word and with its temporary file left behind.
@@ -244,7 +227,7 @@ TEST(Cli, AFilePastTheLimitOfItsSizeIsAnErrorWithItsNumbers) {
     const int status = std::system(("ulimit -f 1 && \"" KEEL_BINARY "\" tokenizer train --vocab 260 --out '" + (dir / "tok").string() +
                                     "' '" + (dir / "a.txt").string() + "' >/dev/null 2>'" + (dir / "said").string() + "'").c_str());
     EXPECT_EQ(WEXITSTATUS(status), 1);
-    const std::string said = read_all(dir / "said");
+    const std::string said = read_file(dir / "said");
     EXPECT_TRUE(said.starts_with("keel: error: cannot write ")) << said;
     EXPECT_NE(said.find("File too large"), std::string::npos) << said;
     for (const auto& entry : std::filesystem::directory_iterator(dir / "tok"))

@@ -1,11 +1,10 @@
 // `keel convert` and `keel inspect`: what goes in comes out, every option changes the output, and mistakes leave
 // nothing.
-#include <sys/wait.h>
-
 #include <nlohmann/json.hpp>
 
 #include "ckpt/safetensors.h"
 #include "tests/ckpt/support.h"
+#include "tests/cli/keel_command.h"
 
 namespace keel::test {
 namespace {
@@ -15,28 +14,13 @@ using Json = nlohmann::json;
 
 const fs::path goldens = fs::path(KEEL_TEST_DIR) / "golden/folders";
 
-struct Outcome {
-    int code;
-    std::string out, err;
-};
-
-// `keel WORDS` in a folder of its own for what it prints.
-Outcome keel(const std::vector<std::string>& words) {
-    const TempFolder said;
-    std::string command = "\"" KEEL_BINARY "\"";
-    for (const std::string& word : words) command += " '" + word + "'";
-    const int status =
-        std::system((command + " >'" + (said / "out") + "' 2>'" + (said / "err") + "'").c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(said / "out"), read_file(said / "err")};
-}
-
 void expect_done(const std::vector<std::string>& words) {
-    const Outcome got = keel(words);
+    const Outcome got = run_keel_words(words);
     EXPECT_EQ(got.code, 0) << got.err;
 }
 
 void expect_failure(const std::vector<std::string>& words, int code, const std::string& message) {
-    const Outcome got = keel(words);
+    const Outcome got = run_keel_words(words);
     EXPECT_EQ(got.code, code) << got.err;
     EXPECT_NE(got.err.find(message), std::string::npos) << got.err;
 }
@@ -83,7 +67,7 @@ TEST(Convert, AShapeThatIsNotTheWeightsIsRefusedBeforeAnythingIsWritten) {
     Json config = Json::parse(read_file(folder / "large/config.json"));
     config["intermediate_size"] = 1048576;
     write_file_atomically(folder / "large/config.json", config.dump());
-    const Outcome got = keel({"convert", folder / "large", folder / "out"});
+    const Outcome got = run_keel_words({"convert", folder / "large", folder / "out"});
     EXPECT_EQ(got.code, 1);
     EXPECT_NE(got.err.find("mlp.up_proj.weight is [20, 16], config.json makes it [1048576, 16]"), std::string::npos)
         << got.err;
@@ -92,11 +76,11 @@ TEST(Convert, AShapeThatIsNotTheWeightsIsRefusedBeforeAnythingIsWritten) {
 
 TEST(Convert, SaysThatFloat16IsRounded) {
     const TempFolder folder;
-    const Outcome rounded = keel({"convert", goldens / "mistral", folder / "bf16"});
+    const Outcome rounded = run_keel_words({"convert", goldens / "mistral", folder / "bf16"});
     EXPECT_EQ(rounded.code, 0) << rounded.err;
     EXPECT_NE(rounded.err.find("mistral is in float16; in bf16, which keel trains in, 3 of the 11 bits"), std::string::npos)
         << rounded.err;
-    const Outcome kept = keel({"convert", goldens / "mistral", folder / "f32", "--dtype", "f32"});
+    const Outcome kept = run_keel_words({"convert", goldens / "mistral", folder / "f32", "--dtype", "f32"});
     EXPECT_EQ(kept.code, 0);
     EXPECT_EQ(kept.err.find("float16"), std::string::npos) << kept.err;
 }
@@ -143,13 +127,13 @@ TEST(Inspect, TellsEachKindByItsContent) {
                                                       {folder / "nameless", "safetensors"},
                                                       {goldens / "qwen3/config.json", "config.json of a model"}};
     for (const auto& [path, kind] : kinds) {
-        const Outcome json = keel({"inspect", path, "--json"});
+        const Outcome json = run_keel_words({"inspect", path, "--json"});
         ASSERT_EQ(json.code, 0) << json.err;
         EXPECT_EQ(Json::parse(json.out)["kind"], kind);
-        const Outcome text = keel({"inspect", path});
+        const Outcome text = run_keel_words({"inspect", path});
         EXPECT_NE(text.out.find(kind), std::string::npos) << text.out;
     }
-    const Json model = Json::parse(keel({"inspect", goldens / "qwen3", "--json"}).out)["model"];
+    const Json model = Json::parse(run_keel_words({"inspect", goldens / "qwen3", "--json"}).out)["model"];
     EXPECT_EQ(model["parameters"], 5488);
     EXPECT_EQ(model["head_dim"], 8);
     write_bytes(folder / "notes", "hello");
@@ -164,9 +148,9 @@ TEST(Inspect, VerifyFindsWhatALookDoesNot) {
     std::string bytes = read_file(weights);
     bytes.back() ^= 1;
     write_bytes(weights, bytes);
-    EXPECT_EQ(keel({"inspect", folder / "c/step-00000000"}).code, 0);
+    EXPECT_EQ(run_keel_words({"inspect", folder / "c/step-00000000"}).code, 0);
     expect_failure({"inspect", folder / "c/step-00000000", "--verify"}, 1, "weights.safetensors is damaged");
-    EXPECT_NE(keel({"inspect", folder / "c", "--verify"}).out.find("damaged"), std::string::npos);
+    EXPECT_NE(run_keel_words({"inspect", folder / "c", "--verify"}).out.find("damaged"), std::string::npos);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Corpora as people have them, through the binary: what goes in, what comes out, what `data show` shows, and a training
 // run on the token files of other programs that is bit for bit the run on keel's own.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "kernels/base/file.h"
+#include "tests/cli/keel_command.h"
 #include "tests/engine/tiny.h"
 
 namespace keel {
@@ -29,19 +29,15 @@ protected:
         done("tokenizer train --vocab 300 --out tok book.txt");
     }
     fs::path at(const std::string& name) const { return dir.path() / name; }
-    int run(const std::string& words) const {
-        const std::string command =
-            "cd '" + dir.path().string() + "' && '" KEEL_BINARY "' " + words + " >out.txt 2>err.txt";
-        const int status = std::system(command.c_str());
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-    }
     std::string done(const std::string& words) const {
-        EXPECT_EQ(run(words), 0) << words << "\n" << read_file(at("err.txt"));
-        return read_file(at("out.txt"));
+        const test::Outcome got = test::run_keel(words, dir.path());
+        EXPECT_EQ(got.code, 0) << words << "\n" << got.err;
+        return got.out;
     }
     std::string refused(const std::string& words) const {
-        EXPECT_NE(run(words), 0) << words;
-        return read_file(at("err.txt"));
+        const test::Outcome got = test::run_keel(words, dir.path());
+        EXPECT_NE(got.code, 0) << words;
+        return got.err;
     }
 };
 

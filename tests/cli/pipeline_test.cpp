@@ -1,7 +1,6 @@
 // From text to a model that writes, through the binary as a user types it: tokenizer, token files, training, a stop and a
 // resume, evaluation, generation; and every file on the way is one that `keel inspect` knows.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -11,6 +10,7 @@
 #include <string>
 
 #include "kernels/base/file.h"
+#include "tests/cli/keel_command.h"
 #include "tests/engine/tiny.h"
 
 namespace keel {
@@ -18,19 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+using test::Outcome;
 
 class Pipeline : public testing::Test {
 protected:
-    struct Outcome {
-        int code;
-        std::string out, err;
-    };
     // `keel WORDS` with the folder of the test, whose name has a space in it, as working folder.
-    Outcome keel(const std::string& words) const {
-        const std::string command = "cd '" + dir.path().string() + "' && '" KEEL_BINARY "' " + words + " >out.txt 2>err.txt";
-        const int status = std::system(command.c_str());
-        return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(at("out.txt")), read_file(at("err.txt"))};
-    }
+    Outcome keel(const std::string& words) const { return test::run_keel(words, dir.path()); }
     std::string done(const std::string& words) const {
         const Outcome got = keel(words);
         EXPECT_EQ(got.code, 0) << words << "\n" << got.err;

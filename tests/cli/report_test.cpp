@@ -1,13 +1,12 @@
 // `keel report`, through the binary: runs side by side, and what it says of folders that hold none.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "kernels/base/file.h"
+#include "tests/cli/keel_command.h"
 #include "tests/engine/tiny.h"
 
 namespace keel {
@@ -15,19 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+using test::Outcome;
 
 class ReportCommand : public testing::Test {
 protected:
-    struct Outcome {
-        int code;
-        std::string out, err;
-    };
-    Outcome keel(const std::string& words) const {
-        const std::string command =
-            "cd '" + dir.path().string() + "' && '" KEEL_BINARY "' " + words + " >out.txt 2>err.txt";
-        const int status = std::system(command.c_str());
-        return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(dir / "out.txt"), read_file(dir / "err.txt")};
-    }
+    Outcome keel(const std::string& words) const { return test::run_keel(words, dir.path()); }
     void train(const std::string& run, const std::string& more) const {
         if (!fs::exists(dir / "a.tok")) test::write_token_file(dir / "a.tok", 61, 3000, 1);
         const Outcome got = keel(

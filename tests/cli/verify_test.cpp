@@ -1,6 +1,4 @@
 // `keel verify`, and what `convert` and `inspect` make of checkpoints that several ranks wrote.
-#include <sys/wait.h>
-
 #include <algorithm>
 
 #include "ckpt/checkpoint.h"
@@ -8,6 +6,7 @@
 #include "ckpt/local_checkpoints.h"
 #include "comm/threads.h"
 #include "tests/ckpt/layouts.h"
+#include "tests/cli/keel_command.h"
 
 namespace keel::test {
 namespace {
@@ -15,19 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path golden = fs::path(KEEL_TEST_DIR) / "golden/folders/llama";
-
-struct Outcome {
-    int code;
-    std::string out, err;
-};
-
-Outcome keel(const std::vector<std::string>& words) {
-    const TempFolder said;
-    std::string command = "\"" KEEL_BINARY "\"";
-    for (const std::string& word : words) command += concat(" '", word, "'");
-    const int status = std::system(concat(command, " >'", said / "out", "' 2>'", said / "err", "'").c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(said / "out"), read_file(said / "err")};
-}
 
 // A checkpoint of a golden model, written by one rank, and its tensors in memory.
 struct Golden {
@@ -37,7 +23,7 @@ struct Golden {
     CheckpointInfo info;
 
     Golden() : one(root / "one/step-00000000") {
-        const Outcome made = keel({"convert", golden, root / "one"});
+        const Outcome made = run_keel_words({"convert", golden, root / "one"});
         EXPECT_EQ(made.code, 0) << made.err;
         info = open_checkpoint(one);
         const CheckpointTensors stored(info);
@@ -70,10 +56,10 @@ struct Golden {
 
 TEST(Convert, OfACheckpointOfEightRanksGivesTheBytesOfOne) {
     Golden g;
-    EXPECT_EQ(keel({"convert", g.one, g.root / "from-one"}).code, 0);
+    EXPECT_EQ(run_keel_words({"convert", g.one, g.root / "from-one"}).code, 0);
     for (const CutLayout& layout : {CutLayout{"mix", 2, 2, 2}, CutLayout{"zero8", 1, 1, 8}}) {
         const fs::path to = g.root / ("from-" + layout.name);
-        const Outcome made = keel({"convert", g.by(layout, true), to});
+        const Outcome made = run_keel_words({"convert", g.by(layout, true), to});
         ASSERT_EQ(made.code, 0) << made.err;
         int files = 0;
         for (const auto& entry : fs::directory_iterator(g.root / "from-one")) {
@@ -88,7 +74,7 @@ TEST(Convert, OfACheckpointOfEightRanksGivesTheBytesOfOne) {
 TEST(Inspect, CountsTheTensorsOfACheckpointAndNotTheirPieces) {
     Golden g;
     const auto counts = [](const fs::path& path) {
-        const std::string out = keel({"inspect", "--json", path}).out;
+        const std::string out = run_keel_words({"inspect", "--json", path}).out;
         const auto at = out.find("\"tensors\"");
         return out.substr(at, out.find("\"config\"") - at);
     };
@@ -98,7 +84,7 @@ TEST(Inspect, CountsTheTensorsOfACheckpointAndNotTheirPieces) {
 TEST(Verify, SaysGoodAndExitsWith0) {
     Golden g;
     g.by({"mix", 2, 2, 2}, true);
-    const Outcome got = keel({"verify", g.one, g.root / "mix"});
+    const Outcome got = run_keel_words({"verify", g.one, g.root / "mix"});
     EXPECT_EQ(got.code, 0) << got.out << got.err;
     EXPECT_EQ(got.err, "");
     EXPECT_NE(got.out.find(concat(g.one.string(), ": good: step 0, ", g.tensors.all().size(), " tensors in ")),
@@ -113,7 +99,7 @@ TEST(Verify, SaysWhatIsBadAndExitsWith1) {
     std::string bytes = read_file(shard);
     bytes.back() = static_cast<char>(bytes.back() ^ 1);
     write_bytes(shard, bytes);
-    const Outcome got = keel({"verify", g.one, mix});
+    const Outcome got = run_keel_words({"verify", g.one, mix});
     EXPECT_EQ(got.code, 1);
     EXPECT_NE(got.out.find(mix.string() + ": bad\n  weights-rank-00005-of-00008.safetensors is damaged: XXH3-128"),
               std::string::npos)
@@ -125,17 +111,17 @@ TEST(Verify, HoldsTheTensorsToTheConfigurationAndTheStateToTheManifest) {
     Golden g;
     std::vector<NamedTensor> fewer(g.tensors.all().begin() + 1, g.tensors.all().end());
     save_checkpoint(g.root / "fewer", 0, g.info.state, fewer);
-    const Outcome missing = keel({"verify", g.root / "fewer"});
+    const Outcome missing = run_keel_words({"verify", g.root / "fewer"});
     EXPECT_EQ(missing.code, 1);
     EXPECT_NE(
         missing.out.find("not those of the model in its configuration:\n      missing    " + g.tensors.all()[0].name),
         std::string::npos)
         << missing.out;
     save_checkpoint(g.root / "later", 7, g.info.state, g.tensors.all());
-    EXPECT_NE(keel({"verify", g.root / "later"}).out.find("state.json is of step 0, the manifest of step 7"),
+    EXPECT_NE(run_keel_words({"verify", g.root / "later"}).out.find("state.json is of step 0, the manifest of step 7"),
               std::string::npos);
     save_checkpoint(g.root / "stateless", 0, "{}", g.tensors.all());
-    EXPECT_NE(keel({"verify", g.root / "stateless"}).out.find("not the state of a keel checkpoint"),
+    EXPECT_NE(run_keel_words({"verify", g.root / "stateless"}).out.find("not the state of a keel checkpoint"),
               std::string::npos);
 }
 
@@ -147,18 +133,18 @@ TEST(Verify, ChecksTheLocalPartsOfRanks) {
         const RankMemory memory({"zero2", 1, 1, 2}, w.rank(), g.tensors.all(), true);
         local.save(*world, 0, g.info.state, memory.pieces());
     });
-    const Outcome got = keel({"verify", g.root / "local"});
+    const Outcome got = run_keel_words({"verify", g.root / "local"});
     EXPECT_EQ(got.code, 0) << got.out << got.err;
     EXPECT_EQ(std::count(got.out.begin(), got.out.end(), '\n'), 4) << got.out;  // two parts and two copies
 }
 
 TEST(Verify, RefusesWhatHoldsNoCheckpoint) {
     const TempFolder folder;
-    const Outcome got = keel({"verify", folder.path()});
+    const Outcome got = run_keel_words({"verify", folder.path()});
     EXPECT_EQ(got.code, 1);
     EXPECT_NE(got.err.find("is no checkpoint and holds none"), std::string::npos) << got.err;
-    EXPECT_NE(keel({"verify", folder / "absent"}).err.find("no such file or folder"), std::string::npos);
-    EXPECT_EQ(keel({"verify"}).code, 2);
+    EXPECT_NE(run_keel_words({"verify", folder / "absent"}).err.find("no such file or folder"), std::string::npos);
+    EXPECT_EQ(run_keel_words({"verify"}).code, 2);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ TEST(Stragglers, AreToldOnceAfterSoManyTimesInARow) {
     EXPECT_EQ(told({slow, slow, slow, fine, slow, slow, slow}, 1.5, 3).size(), 1u);
 }
 
-TEST(Stragglers, ARankWithNothingToDoIsNone) {
+TEST(Stragglers, ARankWithoutWorkIsNotASlowOne) {
     EXPECT_EQ(told({{100, 0, 100}, {100, 0, 100}}, 1.5, 1), std::vector<std::string>{});
 }
 
