@@ -25,18 +25,7 @@ SaveCost measure_save(Stream& stream, Case c, const std::filesystem::path& root,
     c.config.ckpt.async = true;
     const auto model = make_model(c.config, stream, training_use(c.config));
     model->init(1);
-    const RandomBatch data(c.config);
-    const Batch batch = data.batch();
-    const auto tokens = static_cast<double>(data.ids.size());
-    std::int64_t step = 0;
-    const auto take_step = [&] {
-        model->zero_grads();
-        model->train_micro_batch(batch);
-        model->reduce_grads();
-        const double norm = model->grad_norm() / tokens;
-        model->update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
-                       .grad_scale = static_cast<float>(std::min(1.0, 1.0 / norm) / tokens), .step = ++step});
-    };
+    WholeStep take_step(*model, c.config);
     const auto now = [] { return std::chrono::steady_clock::now(); };
     const auto seconds = [](auto begin, auto end) { return std::chrono::duration<double>(end - begin).count(); };
 
@@ -49,8 +38,8 @@ SaveCost measure_save(Stream& stream, Case c, const std::filesystem::path& root,
     take_step();
     for (int i = 0; i < rounds; ++i) {
         const auto start = now();
-        (void)save.begin(stream, step, [&](Group& group, std::span<const TensorPiece> pieces) {
-            return save_checkpoint(group, root, step, "{}", pieces, {}, {.keep_last = 1});
+        (void)save.begin(stream, take_step.taken(), [&](Group& group, std::span<const TensorPiece> pieces) {
+            return save_checkpoint(group, root, take_step.taken(), "{}", pieces, {}, {.keep_last = 1});
         });
         stalls.push_back(seconds(start, now()));
         std::int64_t taken = 0;

@@ -38,27 +38,16 @@ Case length_case(std::int64_t seq_len, const std::string& dtype) {
 StepTime measure_step(Stream& stream, const Case& c, const Peaks& peaks, int rounds) {
     const auto model = make_model(c.config, stream, training_use(c.config));
     model->init(1);
-    const RandomBatch data(c.config);
-    const Batch batch = data.batch();
-    const auto tokens = static_cast<double>(data.ids.size());
-    std::int64_t step = 0;
-    const auto body = [&] {
-        model->zero_grads();
-        model->train_micro_batch(batch);
-        model->reduce_grads();
-        const double norm = model->grad_norm() / tokens;
-        model->update({.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
-                       .grad_scale = static_cast<float>(std::min(1.0, 1.0 / norm) / tokens), .step = ++step});
-    };
+    WholeStep step(*model, c.config);
     const Ceiling ceiling(stream, c.config.model.dtype, peaks.best(c.config.model.dtype));
     StepTime out;
-    const std::vector<Sample> samples = measure({body, [&] { ceiling(); }}, rounds);
+    const std::vector<Sample> samples = measure({[&] { step(); }, [&] { ceiling(); }}, rounds);
     out.seconds = samples[0];
     out.ceiling_median = ceiling.flops() / samples[1].median_s;
     out.ceiling_best = ceiling.flops() / samples[1].best_s;
     const Flops flops(c.config.model);
     const std::int64_t rows = c.config.train.micro_batch, length = c.config.data.seq_len;
-    out.tokens = tokens;
+    out.tokens = static_cast<double>(rows * length);
     out.flops = flops.of(rows * length, rows * length * length);
     out.attention_flops = flops.of(0, rows * length * length);
     out.arena_bytes = model->plan().peak_bytes();
