@@ -9,6 +9,7 @@
 
 #include "ckpt/strict_json.h"
 #include "kernels/base/error.h"
+#include "kernels/base/hex.h"
 
 namespace keel {
 namespace {
@@ -32,10 +33,7 @@ void FileHash::add(std::span<const std::byte> bytes) { XXH3_128bits_update(state
 
 std::string FileHash::hex() const {
     const XXH128_hash_t h = XXH3_128bits_digest(state_.get());
-    char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(h.high64),
-                  static_cast<unsigned long long>(h.low64));
-    return text;
+    return keel::hex(h.high64) + keel::hex(h.low64);
 }
 
 std::string hash_of(std::string_view text) {

@@ -31,7 +31,7 @@ constexpr std::array families = [] {
 struct Unsupported {
     std::string_view prefix, why;
 };
-constexpr std::array<Unsupported, 16> unsupported{{
+constexpr std::array<Unsupported, 17> unsupported{{
     {"gemma", "Gemma scales its embeddings, adds norms after each branch and multiplies by 1 + weight"},
     {"mixtral", "Mixtral is a mixture of experts"},
     {"qwen2_moe", "this Qwen is a mixture of experts"},
@@ -41,6 +41,7 @@ constexpr std::array<Unsupported, 16> unsupported{{
     {"phi", "Phi 1 and 2 have layer norms with biases and run attention and feed-forward side by side"},
     {"phi3small", "Phi-3 small has block-sparse attention and other activations"},
     {"phimoe", "this Phi is a mixture of experts"},
+    {"phi3_v", "multimodal models are more than a decoder"},
     {"phi4", "multimodal models are more than a decoder"},
     {"olmo", "OLMo 1 has layer norms without weights"},
     {"olmo3", "OLMo 3 mixes layers with and without a window"},

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ckpt/checkpoint_tensors.h"
+#include "ckpt/model_family.h"
 #include "ckpt/params.h"
 #include "ckpt/safetensors.h"
 #include "kernels/base/error.h"
@@ -116,7 +117,7 @@ std::vector<TensorSlice> tensor_slices(const ModelShape& s) {
         slices.push_back({std::move(hf), std::move(param), begin, rows, 1, true});
     };
     const std::int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
-    const bool fused = s.family == Family::phi3;
+    const bool fused = traits(s.family).fused;
     matrix("model.embed_tokens.weight", "embed", 0, s.vocab, s.hidden);
     for (std::int64_t i = 0; i < s.layers; ++i) {
         const std::string hf = "model.layers." + std::to_string(i) + ".", layer = "layers." + std::to_string(i) + ".";

@@ -5,8 +5,7 @@
 // has left or brings something else is named within control's deadline, before anything waits for it on a GPU. What
 // lies in the memory of the host goes through control altogether, and so do votes.
 //
-// Order     on a stream of a GPU, collectives of its memory are asynchronous: queued when they return, in memory when
-// the
+// Order     on a stream of a GPU, collectives of its memory are asynchronous: queued when they return, in memory when the
 //           stream gets there. A graph that is captured has met once, when it was captured.
 // Sums      in the order of ranks, the bits of every other transport. NCCL's own sums have an order that depends on its
 //           algorithm and on the wires, so NCCL only moves: ranks exchange parts, each adds those of its own in one
@@ -16,8 +15,8 @@
 //           its stream.
 // Abort     a rank that leaves aborts its communicators; a thread of every other rank sees it and does the same, which
 //           ends the kernels of NCCL that wait for it.
-// Memory    buffer_bytes of the GPU for every group of two or more, reserved when it is made, and what NCCL itself
-// takes. NCCL      is found at run time (libnccl.so.2); a keel without it trains on the CPU and on one GPU.
+// Memory    buffer_bytes of the GPU for every group of two or more, reserved when it is made, and what NCCL takes.
+// NCCL      is found at run time (libnccl.so.2); a keel without it trains on the CPU and on one GPU.
 #pragma once
 
 #include <memory>

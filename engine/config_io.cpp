@@ -12,6 +12,7 @@
 #include "engine/config_names.h"
 #include "engine/presets.h"
 #include "kernels/base/error.h"
+#include "kernels/base/hex.h"
 #include "kernels/base/file.h"
 
 namespace keel {
@@ -291,9 +292,7 @@ std::string config_hash(const Config& config) {
     Config copy = config;
     copy.run = RunSection(), copy.observe = ObserveSection(), copy.exit = ExitSection(), copy.watch = WatchSection();
     const std::string text = to_toml(copy);
-    char out[17];
-    std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(XXH3_64bits(text.data(), text.size())));
-    return out;
+    return hex(XXH3_64bits(text.data(), text.size()));
 }
 
 }  // namespace keel

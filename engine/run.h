@@ -64,7 +64,7 @@ struct Run {
     Stream stream;  // the crew of the host
     std::unique_ptr<Gpu> gpu;       // where config.run.device is one
     std::unique_ptr<Stream> queue;  // of the GPU
-    std::optional<StepSpans> spans;  // with observe.timers: what ran when; the model's thread writes into it to the end
+    std::optional<StepSpans> spans;  // with observe.timers or a trace: what ran when; the model's thread writes into it to the end
     std::optional<Trace> trace;      // with observe.trace_steps; the same
     std::unique_ptr<Model> model;
     std::unique_ptr<Executor> executor;
@@ -78,7 +78,7 @@ struct Run {
     Loader loader;
     std::optional<Loader> valid_loader;
     std::vector<std::int32_t> token_bytes;  // bytes of text each id stands for; empty without a tokenizer
-    std::optional<RankTimes> rank_times;    // with observe.timers and several ranks
+    std::optional<RankTimes> rank_times;    // with observe.timers
     std::optional<Stragglers> stragglers;   // of rank 0
     std::unique_ptr<Observe> observe;       // of rank 0, which keeps the run's log
 

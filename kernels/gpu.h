@@ -1,8 +1,8 @@
 // kernels/gpu.h: memory and streams of a GPU, real (cuda) or simulated (cudasim), for code that includes no CUDA
 // header.
 //
-// Errors  every call throws Error with CUDA's own name for what went wrong. Calls on one Gpu come from one thread at a
-// time.
+// Errors  every call but releases and ranges throws Error with CUDA's own name for what went wrong. Calls on one Gpu come
+// from one thread at a time.
 #pragma once
 
 #include <cstddef>

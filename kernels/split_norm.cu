@@ -1,5 +1,5 @@
 // The CUDA bodies of kernels/split_norm.h: a warp takes one row. Backward sums dgain over the slices of tokens of
-// kernels/tiles.h: a thread owns a column and walks down its slice, then a second kernel adds the slices in order.
+// kernels/tiles.h: a thread owns a column and walks down its slice, then a second kernel adds the slices in a tree of fixed shape.
 #include "kernels/cuda_ops.h"
 #include "kernels/norm.cuh"
 #include "kernels/split_norm.h"

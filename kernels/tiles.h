@@ -29,7 +29,7 @@ template <class Body> void parallel_flat(Stream& stream, std::int64_t n, Body&& 
 }
 
 // Sums over tokens are made in slices: at most `max_slices` runs of at least `min_slice_tokens` tokens, each summed on
-// its own, then added in order. The cut depends on the number of tokens alone: enough slices to fill any GPU.
+// its own, then added, in an order that is always the same. The cut depends on the number of tokens alone: enough slices to fill any GPU.
 struct TokenSlices {
     static constexpr std::int64_t max_slices = 256, min_slice_tokens = 32;
 

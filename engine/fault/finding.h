@@ -1,6 +1,6 @@
 // engine/fault/finding.h: what was found out about a step that looked wrong, and how a run leaves because of it.
 //
-// A finding is told on stderr by rank 0, appended to RUN/faults.jsonl, which every start reads, and to log.jsonl. Its verdict is one of
+// A finding is told on stderr by rank 0, appended to RUN/faults.jsonl, which a start that resumes reads, and to log.jsonl. Its verdict is one of
 //     passing    the same step on the same data gave two results: a chip erred, and which rank's is named
 //     open       the same result again, and it is bad: the program, the data, or a defect of this machine that stays
 //     program    as `open`, and a second start came to the same: on another machine, or as far as this one can tell

@@ -42,7 +42,6 @@ private:
     std::filesystem::path path_, beside_;
     std::string run_;
     std::int64_t planned_bytes_;
-    double matmul_peak_;
     std::vector<RunFacts::Source> sources_;
     Warn warn_;
     bool failed_ = false;

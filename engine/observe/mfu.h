@@ -18,7 +18,7 @@ namespace keel {
 // neither a known device nor a number; datasheets of known devices are for bf16.
 double device_peak(const Config& config);
 
-// "MFU 41.2 % of …", a line with formula and peaks. `measured`: FLOP/s of all ranks together, 0: not known.
+// "MFU = FLOPs / seconds / peak, …", a line with formula and peaks. `measured`: FLOP/s of all ranks together, 0: not known.
 std::string mfu_text(const Config& config, double flops, double seconds, int ranks, double measured);
 
 }  // namespace keel

@@ -6,12 +6,12 @@
 //     observe.record_eval(progress, eval);
 //     observe.record_saving(progress);                // when a checkpoint is about to be written
 //     observe.record_save(progress, path, seconds);   // when it has been announced
-//     observe.finish(progress, schedule.done(…), …);  // closes the log and writes report.html
+//     observe.finish(progress, why, …);               // closes the log and writes report.html
 //
 // The log line (log_line.h) goes to stdout, the bar to stderr if that is a terminal. RUN/log.jsonl is appended to and can
 // be read while the run goes on: every record is written out as a whole line. Seconds come from the Ledger: the time of a
 // step is its share of the phases that train (is_training); evaluation and checkpoints are not throughput.
-// After the constructor nothing here allocates but finish().
+// After start() nothing here allocates but finish().
 #pragma once
 
 #include <cstdint>

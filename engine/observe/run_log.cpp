@@ -119,6 +119,8 @@ RunLog read_log(const std::filesystem::path& path) {
             seconds.add(step, number(record, "seconds"));
             skipped.add(step, record.contains("applied") && record["applied"] == false ? 1.0 : 0.0);
             tokens.add(step, number(record, "tokens"));
+        } else if (event == "skip") {  // --fault.skip
+            skipped.add(step, 1.0);
         } else if (event == "eval") {
             eval_loss.add(step, number(record, "loss"));
             perplexity.add(step, number(record, "perplexity"));

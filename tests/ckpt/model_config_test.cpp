@@ -243,6 +243,7 @@ TEST(ModelConfig, RefusesFamiliesItCannotTrainByName) {
                                                          {"mixtral", "mixture of experts"},
                                                          {"phi", "Phi 1 and 2"},
                                                          {"phi3small", "block-sparse"},
+                                                         {"phi3_v", "multimodal"},
                                                          {"phimoe", "this Phi is a mixture of experts"},
                                                          {"olmo", "OLMo 1"},
                                                          {"olmo3", "OLMo 3 mixes"},

@@ -60,6 +60,11 @@ TEST(RunLogFile, NotANumberComesBackAsOneAndCountsAsSkipped) {
     EXPECT_EQ(log.skipped, 2);
 }
 
+TEST(RunLogFile, AStepThatWasToldToBeSkippedCountsToo) {
+    const std::string skip = JsonLine("skip").count("step", 2).finish();
+    EXPECT_EQ(log_of(start(0) + step(1, 2) + skip + step(3, 2)).skipped, 1);
+}
+
 TEST(RunLogFile, AnEvaluationThatWasLostIsNotTheLast) {
     const auto eval = [](int at, double loss) {
         return std::string(

@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -34,9 +35,11 @@ TEST(Sources, KernelsAreWrittenForBothCompilers) {
         {std::regex(R"(\b__shared__\b)"), wrappers, "KEEL_SHARED or KEEL_DYNAMIC_SHARED"},
         {std::regex(R"(__CUDA_ARCH__)"), wrappers, "a wrapper with two bodies, or a compile-time parameter"},
     };
-    const fs::path root = fs::path(KEEL_SOURCE_DIR) / "kernels";
     int seen = 0;
-    for (const auto& entry : fs::directory_iterator(root)) {
+    std::vector<fs::directory_entry> entries;
+    for (const char* folder : {"kernels", "comm"})
+        for (const auto& entry : fs::directory_iterator(fs::path(KEEL_SOURCE_DIR) / folder)) entries.push_back(entry);
+    for (const auto& entry : entries) {
         const std::string extension = entry.path().extension().string(), name = entry.path().filename().string();
         if (extension != ".cu" && extension != ".cuh") continue;
         ++seen;
@@ -46,7 +49,7 @@ TEST(Sources, KernelsAreWrittenForBothCompilers) {
             ++number;
             for (const Rule& rule : rules)
                 EXPECT_TRUE(rule.exempt.contains(name) || !std::regex_search(without_comment(line), rule.pattern))
-                    << "kernels/" << name << ":" << number << ": " << line << "\ninstead: " << rule.instead;
+                    << entry.path().string() << ":" << number << ": " << line << "\ninstead: " << rule.instead;
         }
     }
     EXPECT_GE(seen, 5);
