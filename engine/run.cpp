@@ -161,6 +161,17 @@ std::string data_hash(const Dataset& data) {
                   hex(XXH3_64bits_withSeed(sizes.data(), sizes.size() * sizeof sizes[0], hash)));
 }
 
+// The GPUs of this machine that ranks of the run work on. A collective.
+std::vector<std::string> gpus_of_host(const Run& run, Group& world) {
+    std::vector<std::string> gpus;
+    const std::string own = run.gpu ? run.gpu->bus_id() : "", host = run.world.host() + "\n";
+    for (const std::string& one : gather_strings(world, host + own))
+        if (one.starts_with(host) && one.size() > host.size()) gpus.push_back(one.substr(host.size()));
+    std::ranges::sort(gpus);
+    gpus.erase(std::ranges::unique(gpus).begin(), gpus.end());
+    return gpus;
+}
+
 // How fast a run goes through each source of its data.
 std::vector<RunFacts::Source> sources_of(const Dataset& data) {
     std::vector<RunFacts::Source> sources;
@@ -318,6 +329,7 @@ Run::Run(Config asked, World* given)
     }
     startup.enter(Startup::load);
     begin_observing(*this);
+    std::vector<std::string> gpus = gpus_of_host(*this, ranks.world);
     if (!first) return;
     // Whoever starts anew, or further back, begins another history: the next automatic resume must not find the old one.
     if (config.ckpt.resume != "auto")
@@ -330,7 +342,7 @@ Run::Run(Config asked, World* given)
         RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = peak * world.size(),
                  .planned_bytes = model->plan().peak_bytes(), .memory_table = model->plan().table(),
                  .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads() * world.size(),
-                 .ranks = world.size(), .sources = sources_of(data)},
+                 .ranks = world.size(), .sources = sources_of(data), .gpus = std::move(gpus)},
         ledger);
     findings->to_log([this](const char* line) { observe->tell(line); });
 }

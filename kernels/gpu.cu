@@ -60,6 +60,13 @@ public:
         return concat(properties.name, ", sm_", properties.major, properties.minor, ", ",
                       properties.totalGlobalMem >> 30, " GiB, CUDA ", runtime / 1000, ".", runtime % 1000 / 10);
     }
+    std::string bus_id() const override {
+        char id[32] = "";
+#if defined(__CUDACC__)
+        check(cudaDeviceGetPCIBusId(id, sizeof id, index_));
+#endif
+        return id;
+    }
     std::string libraries() const override {
         const auto version = [](int v) { return concat(v / 1000, ".", v % 1000 / 10); };
         int runtime = 0, driver = 0;

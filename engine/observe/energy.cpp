@@ -33,7 +33,12 @@ std::optional<std::uint64_t> counter_value(int fd) {
 
 }  // namespace
 
-EnergyMeter::EnergyMeter(const fs::path& powercap) {
+EnergyMeter::EnergyMeter(const fs::path& powercap, std::span<const std::string> gpus, const char* nvml) : gpus_(gpus, nvml) {
+    if (!gpus.empty()) {
+        devices_ = gpus_.devices();
+        absence_ = gpus_.absence();
+        return;
+    }
     std::error_code error;
     std::vector<fs::path> domains;
     // intel-rapl:0 is a package and intel-rapl:0:1 a part of it, on AMD's processors too; intel-rapl-mmio:0 is the
@@ -77,7 +82,7 @@ double EnergyMeter::joules() {
         microjoules_ += *now >= c.last ? *now - c.last : *now + (c.range - c.last);
         c.last = *now;
     }
-    return static_cast<double>(microjoules_) / 1e6;
+    return static_cast<double>(microjoules_) / 1e6 + gpus_.joules();
 }
 
 }  // namespace keel

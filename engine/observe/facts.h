@@ -26,6 +26,7 @@ struct RunFacts {
     };
     std::vector<Source> sources{};  // of training data
     std::filesystem::path powercap = "/sys/class/powercap";
+    std::vector<std::string> gpus{};  // PCI bus ids of those that the run's ranks of this machine use
 };
 
 struct StepFacts {

@@ -83,7 +83,7 @@ void Metrics::format(const Ledger& ledger) {
             text_.sample(source.epochs_per_sample * static_cast<double>(s.progress.samples), "source", source.name);
     }
     if (s.joules >= 0) {
-        counter("keel_energy_joules_total", "Energy of this machine's processors since the process started.",
+        counter("keel_energy_joules_total", "Energy of the devices (GPUs, else processors) of this machine since the process started.",
                 s.total_joules);
         gauge("keel_power_watts", "Mean power of a processor package in the last step.", s.watts);
     }

@@ -42,7 +42,7 @@ Observe::Observe(const Config& config, const RunFacts& facts, Ledger& ledger)
       log_(dir_ / "log.jsonl", "a", [this](const std::string& text) { warn(text); }),
       bar_(isatty(STDERR_FILENO) == 1),
       log_interval_(std::max<std::int64_t>(config.train.log_interval, 1)),
-      energy_(facts_.powercap),
+      energy_(facts_.powercap, facts_.gpus),
       outputs_(config_, facts_, ledger_, [this](const std::string& text) { warn(text); }) {}
 
 Observe::~Observe() { clear_bar(); }
