@@ -176,6 +176,7 @@ TEST(Names, OtherSystemsSpellingsAreAnsweredWithKeels) {
     const std::pair<const char*, const char*> pairs[] = {
         {"--clip-grad", "optim.clip"},       {"--max_grad_norm", "optim.clip"},       {"--seq-length", "data.seq_len"},
         {"--lr", "optim.lr"},                {"--learning_rate", "optim.lr"},         {"--global-batch-size", "train.global_batch"},
+        {"--batch", "train.global_batch"},   {"--train.batch", "train.global_batch"}, {"--data", "data.train"},
         {"--train-iters", "train.steps"},    {"--trainer.max_steps", "train.steps"},  {"--num_hidden_layers", "model.layers"},
         {"--save-interval", "ckpt.interval"}, {"--seed", "train.seed"},               {"--model.hiden", "model.hidden"},
         {"--optim.warmup", "optim.warmup_samples"}, {"--untie-embeddings-and-output-weights", "model.tied"},
