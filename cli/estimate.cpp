@@ -66,12 +66,12 @@ Config estimated(Config config, const std::optional<Cluster>& cluster) {
     if (config.data.train.empty()) config.data.train = {"any.tok"};
     if (config.run.dir.empty()) config.run.dir = "any";
     if (cluster) resolve_mesh(config.parallel, cluster->gpus);
-    if (config.train.global_batch == 0) {  // the smallest batch that gives every replica and stage something to do
+    if (config.train.global_batch == 0 && config.train.batch_schedule.empty()) {  // the smallest batch that gives every replica and stage something to do
         config.train.micro_batch = std::max<std::int64_t>(config.train.micro_batch, 1);
         config.train.global_batch =
             config.train.micro_batch * replicas(config.parallel) * config.parallel.pp;
     }
-    resolve_batch(config.train);
+    resolve_batch(config);
     if (config.train.steps == 0 && config.train.samples == 0) config.train.samples = config.train.global_batch;
     resolve_and_validate(config);
     return config;

@@ -97,6 +97,7 @@ struct TrainSection {
     std::int64_t samples = 0, steps = 0;
     std::int64_t global_batch = 0, micro_batch = 0;
     std::vector<std::int64_t> batch_ramp;
+    std::vector<std::string> batch_schedule;
     std::uint64_t seed = 1234;
     std::int64_t eval_interval = 0, eval_samples = 0, log_interval = 1;
     std::string sample_prompt;
@@ -107,6 +108,7 @@ struct TrainSection {
         KEEL_FIELD(global_batch, "samples per optimizer step");
         KEEL_FIELD(micro_batch, "samples per forward and backward; must divide global_batch");
         KEEL_FIELD(batch_ramp, "start increment ramp_samples: grow the batch to global_batch over ramp_samples");
+        KEEL_FIELD(batch_schedule, "tokens:samples …, in place of global_batch: its size from that many tokens on, 0:768 250B:1536");
         KEEL_FIELD(seed, "of weights and data order");
         KEEL_FIELD(eval_interval, "steps between evaluations; 0 evaluates once, at the end");
         KEEL_FIELD(eval_samples, "samples per evaluation; 0 takes the whole validation set");
@@ -119,7 +121,8 @@ struct OptimSection {
     double lr = 3e-4, min_lr = 0, init_lr = 0;
     std::string schedule = "cosine", wsd_decay = "exponential";
     std::int64_t warmup_samples = 0, decay_samples = 0, wsd_samples = 0;
-    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1.0, z_loss = 0;
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, weight_decay_end = -1, clip = 1.0, z_loss = 0;
+    std::string weight_decay_schedule = "linear";
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(lr, "peak learning rate");
@@ -134,6 +137,8 @@ struct OptimSection {
         KEEL_FIELD(beta2, "decay of the second moment");
         KEEL_FIELD(eps, "added to the root of the second moment");
         KEEL_FIELD(weight_decay, "on matrices only; vectors never decay");
+        KEEL_FIELD(weight_decay_end, "weight decay at the end of the run; negative keeps weight_decay");
+        KEEL_FIELD(weight_decay_schedule, "the way there: linear or cosine");
         KEEL_FIELD(clip, "ceiling of the global gradient norm; 0 turns it off");
         KEEL_FIELD(z_loss, "weight of the squared log-partition; 0 turns it off");
     }
@@ -180,7 +185,7 @@ struct RunSection {
         KEEL_FIELD(dir, "folder of the run: checkpoints, log, report");
         KEEL_FIELD(threads, "threads that compute, per rank; 0 shares out the processors that this process may use");
         KEEL_FIELD(device, "cpu, cuda, or cudasim: the kernels of a GPU run by a simulator, exact and slow");
-        KEEL_FIELD(graph, "on a GPU, a step is launched as one CUDA graph, from its third time on");
+        KEEL_FIELD(graph, "on a GPU, a step is launched as one CUDA graph, from its second time on");
     }
 };
 

@@ -8,6 +8,7 @@
 
 #include "data/dataset.h"
 #include "data/utf8.h"
+#include "engine/batch_sizes.h"
 #include "engine/config_io.h"
 #include "engine/config_names.h"
 #include "engine/data_spec.h"
@@ -17,7 +18,6 @@
 #include "engine/observe/mfu.h"
 #include "engine/parallel/layout.h"
 #include "engine/presets.h"
-#include "engine/schedule.h"
 #include "kernels/base/error.h"
 #include "kernels/gpu.h"
 
@@ -136,6 +136,8 @@ void check_optim(const Config& c) {
     require_range("optim.beta2", o.beta2, 0, 0.9999999, "at least 0 and less than 1");
     require_positive("optim.eps", o.eps);
     require_range("optim.weight_decay", o.weight_decay, 0, std::numeric_limits<double>::max(), "at least 0");
+    if (!std::isfinite(o.weight_decay_end)) fail_usage("--optim.weight_decay_end is ", o.weight_decay_end, "; it must be finite");
+    require_choice("optim.weight_decay_schedule", o.weight_decay_schedule, {"linear", "cosine"});
     require_range("optim.clip", o.clip, 0, std::numeric_limits<double>::max(), "at least 0 (0 turns clipping off)");
     require_range("optim.z_loss", o.z_loss, 0, std::numeric_limits<double>::max(), "at least 0 (0 turns it off)");
     require_at_least("optim.warmup_samples", o.warmup_samples, 0);
@@ -168,19 +170,20 @@ void check_optim(const Config& c) {
     }
 }
 
-void resolve_length(TrainSection& t) {
+void resolve_length(Config& config) {
+    TrainSection& t = config.train;
     require_at_least("train.samples", t.samples, 0);
     require_at_least("train.steps", t.steps, 0);
     require_at_most("train.samples", t.samples, most_samples);
-    const BatchRamp ramp(t);
+    const BatchSizes batches(config);
     if (t.samples == 0 && t.steps == 0)
         fail_usage("the length of the run is missing: give --train.steps or --train.samples");
-    if (t.samples > 0 && t.steps > 0 && ramp.steps_for(t.samples) != t.steps)
-        fail_usage("--train.samples ", t.samples, " takes ", ramp.steps_for(t.samples), " steps, but --train.steps is ",
+    if (t.samples > 0 && t.steps > 0 && batches.steps_for(t.samples) != t.steps)
+        fail_usage("--train.samples ", t.samples, " takes ", batches.steps_for(t.samples), " steps, but --train.steps is ",
                    t.steps, "; give only one of them");
-    if (t.samples == 0) t.samples = ramp.samples_after(t.steps);
+    if (t.samples == 0) t.samples = batches.samples_after(t.steps);
     require_at_most("train.samples", t.samples, most_samples);
-    t.steps = ramp.steps_for(t.samples);
+    t.steps = batches.steps_for(t.samples);
 }
 
 void check_blend(const char* flag, const std::vector<std::string>& words) {
@@ -373,9 +376,18 @@ void resolve_model(ModelSection& m) {
     check_rope(m);
 }
 
-void resolve_batch(TrainSection& t) {
+void resolve_batch(Config& config) {
+    TrainSection& t = config.train;
     require_at_least("train.global_batch", t.global_batch, 0);
     require_at_least("train.micro_batch", t.micro_batch, 0);
+    if (!t.batch_schedule.empty()) {
+        if (!t.batch_ramp.empty()) fail_usage("--train.batch_schedule and --train.batch_ramp both say how the batch grows; give one");
+        const std::int64_t last = BatchSizes(config).last();
+        if (t.global_batch != 0 && t.global_batch != last)
+            fail_usage("--train.batch_schedule ends with steps of ", last, " samples, and --train.global_batch is ", t.global_batch,
+                       "; leave that out");
+        t.global_batch = last;
+    }
     if (t.global_batch == 0 && t.micro_batch == 0)
         fail_usage("the batch is missing: give --train.global_batch, the samples per optimizer step");
     require_at_most("train.global_batch", t.global_batch, int32_max);
@@ -384,8 +396,8 @@ void resolve_batch(TrainSection& t) {
     if (!t.batch_ramp.empty() && t.batch_ramp.size() != 3)
         fail_usage("--train.batch_ramp takes three numbers, start increment ramp_samples, but got ",
                    t.batch_ramp.size());
-    (void)BatchRamp(t);  // checks start, increment and length; the start may become the micro-batch below
-    if (t.micro_batch == 0) t.micro_batch = t.batch_ramp.empty() ? t.global_batch : t.batch_ramp[0];
+    const BatchSizes batches(config);  // checks start, increment and length; the start may become the micro-batch
+    if (t.micro_batch == 0) t.micro_batch = batches.at(0);
     if (t.micro_batch > t.global_batch)
         fail_usage("--train.micro_batch ", t.micro_batch, " is more than --train.global_batch ", t.global_batch,
                    ", the samples of a whole step");
@@ -393,6 +405,10 @@ void resolve_batch(TrainSection& t) {
         fail_usage("--train.global_batch ", t.global_batch, " is not a multiple of --train.micro_batch ", t.micro_batch,
                    "; ", t.global_batch / t.micro_batch * t.micro_batch, " and ",
                    (t.global_batch / t.micro_batch + 1) * t.micro_batch, " are the nearest that are");
+    for (const std::int64_t batch : batches.all())
+        if (!t.batch_schedule.empty() && batch % t.micro_batch != 0)
+            fail_usage("--train.batch_schedule comes to steps of ", batch, " samples, which is not a multiple of --train.micro_batch ",
+                       t.micro_batch);
     if (t.batch_ramp.empty()) return;
     for (const int i : {0, 1})
         if (const std::int64_t n = t.batch_ramp[static_cast<std::size_t>(i)];
@@ -405,8 +421,8 @@ void resolve_and_validate(Config& config) {
     check_texts(config);
     resolve_model(config.model);
     check_data(config.data);
-    resolve_batch(config.train);
-    resolve_length(config.train);
+    resolve_batch(config);
+    resolve_length(config);
     check_train(config);
     if (config.train.seed > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
         fail_usage("--train.seed is ", config.train.seed, "; the largest is ", std::numeric_limits<std::int64_t>::max());

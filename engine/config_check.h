@@ -13,8 +13,8 @@ namespace keel {
 // (the tokenizer's size is not known yet): call again once it is.
 void resolve_model(ModelSection& model);
 
-// Fills global_batch and micro_batch from each other, and checks the ramp.
-void resolve_batch(TrainSection& train);
+// Fills global_batch and micro_batch from each other or from what the batch grows by, and checks that.
+void resolve_batch(Config& config);
 
 // The whole configuration of a training run: fills what follows from the rest (preset, shape, samples from steps,
 // batches, the end of the decay) and refuses contradictions. Idempotent: a resolved configuration resolves to itself.

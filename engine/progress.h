@@ -15,7 +15,7 @@ namespace keel {
 struct StepPlan {
     std::int64_t first_sample = 0, samples = 0;
     std::int64_t micro_batch = 0, num_micro_batches = 0;
-    double lr = 0;
+    double lr = 0, weight_decay = 0;
 };
 
 // The loss is (sum, count) until somebody looks at it: means of means are wrong as soon as counts differ.

@@ -6,34 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "engine/batch_sizes.h"
 #include "engine/config.h"
 #include "engine/progress.h"
 
 namespace keel {
-
-// Samples per step, growing from `start` by `increment` until `global_batch`, spread evenly over `ramp_samples`:
-//     batch(n) = global_batch                                             if n > ramp_samples
-//              = start + floor(n * increments / ramp_samples) * increment  otherwise
-// in integers, so that a boundary cannot land one step late as it does in floating point. No ramp: batch(n) = global_batch.
-class BatchRamp {
-public:
-    explicit BatchRamp(std::int64_t global_batch) : BatchRamp(global_batch, global_batch, 1, 0) {}
-    // Fails, naming the flags, unless 0 < start <= global_batch and increment divides the difference.
-    BatchRamp(std::int64_t global_batch, std::int64_t start, std::int64_t increment, std::int64_t ramp_samples);
-    explicit BatchRamp(const TrainSection& train);
-
-    std::int64_t at(std::int64_t samples) const;
-    std::vector<std::int64_t> levels() const;  // every batch there will be, ascending
-    std::int64_t samples_after(std::int64_t steps) const;   // consumed by this many steps from the start
-    std::int64_t steps_for(std::int64_t samples) const;     // fewest steps that consume at least this many
-
-private:
-    std::int64_t end_of_level(std::int64_t samples) const;  // first count past `samples` at which the batch differs
-
-    std::int64_t global_batch_, start_, increment_, ramp_samples_, increments_;
-};
 
 // The learning rate of an update after `samples` samples. With W warm-up samples and the decay's end D:
 //     n <= W           init_lr + (lr - init_lr) n / W                     (only if W > 0)
@@ -46,6 +24,10 @@ private:
 //             linear 1 - q, cosine (1 + cos pi q) / 2, exponential 2 * 2^-q - 1, minus_sqrt 1 - sqrt q
 // `samples` are those that updates were made of: a step that changed nothing consumed its data and does not move the rate on.
 double learning_rate(const OptimSection& optim, std::int64_t decay_samples, std::int64_t samples);
+
+// The weight decay of the same update, of a run of N = `run_samples`: from weight_decay to weight_decay_end (if that is not
+// negative; else it stays), with r = min(n / N, 1): linear r, cosine (1 - cos pi r) / 2 of the way.
+double weight_decay(const OptimSection& optim, std::int64_t run_samples, std::int64_t samples);
 
 class Schedule {
 public:
@@ -69,7 +51,7 @@ public:
     std::int64_t total_steps() const { return total_steps_; }
 
 private:
-    BatchRamp ramp_;
+    BatchSizes batches_;
     OptimSection optim_;
     std::int64_t samples_, micro_batch_, decay_samples_;
     std::int64_t eval_interval_, save_interval_, log_interval_, self_test_interval_;

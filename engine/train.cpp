@@ -193,7 +193,7 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
     const double clip = optim.clip > 0 ? std::min(1.0, optim.clip / (result->grad_norm + 1e-6)) : 1.0;
     model.update({.lr = static_cast<float>(plan.lr), .beta1 = static_cast<float>(optim.beta1),
                   .beta2 = static_cast<float>(optim.beta2), .eps = static_cast<float>(optim.eps),
-                  .weight_decay = static_cast<float>(optim.weight_decay),
+                  .weight_decay = static_cast<float>(plan.weight_decay),
                   .grad_scale = static_cast<float>(clip / static_cast<double>(result->loss.count)),
                   .step = run.progress.steps - run.progress.skipped + 1});
     const ParallelSection& p = run.config.parallel;  // what is done beside, from the second step on

@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "comm/agree.h"
+#include "engine/batch_sizes.h"
 #include "engine/observe/log_line.h"
 #include "engine/observe/print.h"
 #include "engine/parallel/layout.h"
-#include "engine/schedule.h"
 #include "kernels/reduce.h"
 
 namespace keel {
@@ -42,7 +42,7 @@ Replay::Replay(const Config& config, Stream& stream, const Ranks& ranks, Model& 
                Dump dump)
     : config_(config.fault), stream_(stream), ranks_(ranks), model_(model), host_(host), findings_(findings), dump_(std::move(dump)),
       chunks_(static_cast<std::int64_t>(model.shard().chunks.size())), replicas_(replicas(config.parallel)) {
-    for (const std::int64_t samples : BatchRamp(config.train).levels())
+    for (const std::int64_t samples : BatchSizes(config).all())
         micro_batches_ = std::max(micro_batches_, micro_batches(config, samples));
     std::int64_t most = compute_batch(config) * config.data.seq_len * config.model.hidden * size_bytes(model.dtype());
     for (const Param& p : model.params().specs) most = std::max(most, p.size() * static_cast<std::int64_t>(sizeof(float)));

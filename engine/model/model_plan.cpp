@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "engine/batch_sizes.h"
 #include "engine/config_check.h"
 #include "engine/model/model.h"
 #include "engine/parallel/pipeline_run.h"
-#include "engine/schedule.h"
 
 namespace keel {
 
@@ -22,7 +22,7 @@ ModelUse training_use(const Config& config, const RankPlace& place) {
     const std::int64_t rows = compute_batch(config), tokens = rows * config.data.seq_len / config.parallel.cp;
     int slots = 1, gradients = 1;  // the most over all sizes of step
     std::int64_t most = 1;
-    for (const std::int64_t batch : BatchRamp(config.train).levels()) {
+    for (const std::int64_t batch : BatchSizes(config).all()) {
         most = std::max(most, micro_batches(config, batch));
         const PipelineShape shape = pipeline_shape(config.parallel, micro_batches(config, batch));
         const PipelineSchedule schedule = schedule_of(config.parallel);

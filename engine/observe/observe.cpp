@@ -127,6 +127,7 @@ void Observe::record(const Progress& progress, const StepPlan& plan, const StepR
         .count("loss_tokens", step.loss.count)
         .number("grad_norm", step.grad_norm)
         .number("lr", plan.lr)
+        .number("weight_decay", plan.weight_decay)
         .boolean("applied", step.applied)
         .count("batch", plan.samples)
         .number("seconds", facts.seconds)

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "engine/schedule.h"
+#include "engine/batch_sizes.h"
 
 namespace keel {
 
 Executor::Executor(const Config& config, Stream& stream, const Ranks& ranks, Model& model)
     : config_(config), stream_(stream), ranks_(ranks), model_(model) {
-    for (const std::int64_t samples : BatchRamp(config.train).levels()) (void)schedule(micro_batches(config, samples));
+    for (const std::int64_t samples : BatchSizes(config).all()) (void)schedule(micro_batches(config, samples));
     const ModelUse use = training_use(config, ranks.place);  // what the model's memory was planned for
     outputs_.resize(static_cast<std::size_t>(use.slots)), gradients_.resize(static_cast<std::size_t>(use.gradients));
 }

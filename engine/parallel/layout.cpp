@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/batch_sizes.h"
 #include "engine/config_names.h"
 #include "engine/parallel/slices.h"
 #include "kernels/base/error.h"
@@ -62,11 +63,12 @@ void check_batch(const Config& c) {
                 fail_usage("--train.batch_ramp ", i == 0 ? "starts at " : "grows by ", n,
                            ", which is not a multiple of --train.micro_batch ", c.train.micro_batch, " x ", dp,
                            " replicas (--parallel.dp)");
-    // Every size of step that the ramp will come to.
-    const std::int64_t first = c.train.batch_ramp.empty() ? c.train.global_batch : c.train.batch_ramp[0];
-    const std::int64_t by = c.train.batch_ramp.empty() || first == c.train.global_batch ? 1 : c.train.batch_ramp[1];
-    for (std::int64_t batch = first; batch <= c.train.global_batch; batch += by)
+    for (const std::int64_t batch : BatchSizes(c).all()) {
+        if (batch % unit != 0)
+            fail_usage("--train.batch_schedule comes to steps of ", batch, " samples, which is not a multiple of --train.micro_batch ",
+                       c.train.micro_batch, " x ", dp, " replicas (--parallel.dp)");
         check_pipeline(schedule_of(c.parallel), pipeline_shape(c.parallel, micro_batches(c, batch)));
+    }
 }
 
 }  // namespace

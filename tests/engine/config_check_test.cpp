@@ -181,6 +181,15 @@ TEST(ConfigCheck, RefusesContradictoryLengthsAndBatches) {
     EXPECT_REFUSED(c.train.micro_batch = -1, "--train.micro_batch is -1; it must be at least 0");
     EXPECT_REFUSED(c.train.micro_batch = 3,
                    "--train.global_batch 8 is not a multiple of --train.micro_batch 3; 6 and 9 are the nearest that are");
+    EXPECT_REFUSED((c.train.batch_schedule = {"0:4", "64:8"}, c.train.batch_ramp = {4, 2, 20}),
+                   "--train.batch_schedule and --train.batch_ramp both say how the batch grows; give one");
+    EXPECT_REFUSED((c.train.batch_schedule = {"0:4", "64:16"}),
+                   "--train.batch_schedule ends with steps of 16 samples, and --train.global_batch is 8; leave that out");
+    EXPECT_REFUSED((c.train.batch_schedule = {"0:3", "64:8"}),
+                   "--train.batch_schedule comes to steps of 3 samples, which is not a multiple of --train.micro_batch 2");
+    EXPECT_REFUSED((c.parallel.dp = 4, c.train.batch_schedule = {"0:4", "64:8"}),
+                   "--train.batch_schedule comes to steps of 4 samples, which is not a multiple of --train.micro_batch 2 x 4 replicas (--parallel.dp)");
+    EXPECT_REFUSED((c.optim.weight_decay_schedule = "square"), "--optim.weight_decay_schedule is \"square\"; choices are linear, cosine");
     EXPECT_REFUSED((c.train.batch_ramp = {4, 2}),
                    "--train.batch_ramp takes three numbers, start increment ramp_samples, but got 2");
     EXPECT_REFUSED((c.train.batch_ramp = {0, 2, 20}),

@@ -84,14 +84,14 @@ TEST(LearningRate, WithoutWarmUpStartsAtThePeakAndWarmUpStartsAtInit) {
     EXPECT_NEAR(learning_rate(optim, 11000, 500), 1e-5 + 0.5 * (1e-3 - 1e-5), 1e-18);
 }
 
-TEST(BatchRamp, LongRampFollowsTheTable) {
-    const BatchRamp ramp(1024, 16, 8, 300000);  // 126 increments
+TEST(BatchSizes, LongRampFollowsTheTable) {
+    const BatchSizes ramp = BatchSizes::ramp(1024, 16, 8, 300000);  // 126 increments
     const std::pair<std::int64_t, std::int64_t> table[] = {{0, 16},        {2380, 16},      {2381, 24},      {4762, 32},
                                                            {100000, 352},  {299999, 1016},  {300000, 1024},  {300001, 1024}};
     for (const auto& [samples, batch] : table) EXPECT_EQ(ramp.at(samples), batch) << samples;
 }
 
-TEST(BatchRamp, StepsOfAShortRampFollowTheTable) {
+TEST(BatchSizes, StepsOfAShortRampFollowTheTable) {
     Config config = small_run();
     config.train.batch_ramp = {4, 2, 20};
     config.train.micro_batch = 2;  // the table's unit
@@ -109,11 +109,59 @@ TEST(BatchRamp, StepsOfAShortRampFollowTheTable) {
     }
 }
 
-TEST(BatchRamp, ExactBoundariesDoNotComeLate) {
+// behaviour.md, T2.4: thresholds are tokens, and 250B of them are 61 035 156 samples of 4096.
+TEST(BatchSizes, AScheduleByTokensChangesAtTheSampleAfterThem) {
+    const BatchSizes sizes = BatchSizes::steps({"500B:3072", "0:768", "250B:1536"}, 4096);
+    const std::pair<std::int64_t, std::int64_t> table[] = {{0, 768},          {61035155, 768},  {61035156, 1536},
+                                                           {122070311, 1536}, {122070312, 3072}, {std::int64_t{1} << 60, 3072}};
+    for (const auto& [samples, batch] : table) EXPECT_EQ(sizes.at(samples), batch) << samples;
+    EXPECT_EQ(sizes.all(), (std::vector<std::int64_t>{768, 1536, 3072}));
+    EXPECT_EQ(BatchSizes::steps({"0:8", "1.5K:2K", "0.25M:1M"}, 1).at(1500), 2000);
+    EXPECT_EQ(BatchSizes::steps({"0:8", "1.5K:2K", "0.25M:1M"}, 1).at(250000), 1000000);
+}
+
+TEST(BatchSizes, AScheduleThatCannotBeIsRefusedByItsWords) {
+    const auto refused = [](std::vector<std::string> entries) {
+        try {
+            (void)BatchSizes::steps(entries, 100);
+        } catch (const Error& e) {
+            return std::string(e.what());
+        }
+        return std::string("taken");
+    };
+    EXPECT_EQ(refused({"10K:8"}), "--train.batch_schedule says nothing of the first step; it begins with 0:samples");
+    EXPECT_EQ(refused({"0:8", "250"}), "--train.batch_schedule: \"250\" is not tokens:samples, such as 250B:1536");
+    for (const char* wrong : {"x", "", "-1", "1.5", "1Q", "1KB", "nan", "1e3", "9e30T", "99999999T"})
+        EXPECT_EQ(refused({"0:8", concat(wrong, ":16")}),
+                  concat("--train.batch_schedule: \"", wrong, "\" in \"", wrong, ":16\" is no whole count, such as 768, 1.5M or 250B"));
+    EXPECT_EQ(refused({"0:0"}), "--train.batch_schedule: \"0:0\" has steps of no sample");
+    EXPECT_EQ(refused({"0:8", "200:16", "210:32"}),
+              "--train.batch_schedule has steps of 16 and of 32 samples from sample 2 (of --data.seq_len 100 tokens) on; leave one out");
+    EXPECT_EQ(refused({"0:16", "1K:8"}), "--train.batch_schedule goes from 16 samples to 8 at sample 10; a step never takes "
+                                         "fewer than the one before, so make each entry larger than the last");
+}
+
+// behaviour.md, T3.3.
+TEST(WeightDecay, FollowsTheTable) {
+    OptimSection optim;
+    optim.weight_decay = 0.01, optim.weight_decay_end = 0.1;
+    const std::int64_t samples[] = {0, 250, 500, 750, 1000, 1001};
+    const double linear[] = {.01, .0325, .055, .0775, .1, .1}, cosine[] = {.01, .023180195, .055, .086819805, .1, .1};
+    for (int i = 0; i < 6; ++i) {
+        optim.weight_decay_schedule = "linear";
+        EXPECT_NEAR(weight_decay(optim, 1000, samples[i]), linear[i], 1e-16);  // two roundings of numbers below 0.1
+        optim.weight_decay_schedule = "cosine";
+        EXPECT_NEAR(weight_decay(optim, 1000, samples[i]), cosine[i], 5e-10) << "the table has nine digits";
+    }
+    optim.weight_decay_end = -1;
+    EXPECT_EQ(weight_decay(optim, 1000, 500), 0.01) << "nothing is said of the end";
+}
+
+TEST(BatchSizes, ExactBoundariesDoNotComeLate) {
     // 3 increments over 10 samples: 10/3 is not a double, and 3 * (10/3) need not be 10.
     for (std::int64_t increments = 1; increments <= 200; ++increments)
         for (const std::int64_t per : {1, 3, 7, 10, 1001}) {
-            const BatchRamp ramp(1 + increments, 1, 1, increments * per);
+            const BatchSizes ramp = BatchSizes::ramp(1 + increments, 1, 1, increments * per);
             for (std::int64_t k = 1; k <= increments; ++k) {
                 ASSERT_EQ(ramp.at(k * per), 1 + k);
                 ASSERT_EQ(ramp.at(k * per - 1), k);
@@ -121,9 +169,10 @@ TEST(BatchRamp, ExactBoundariesDoNotComeLate) {
         }
 }
 
-TEST(BatchRamp, CountsEqualASimulationStepByStep) {
-    for (const BatchRamp& ramp : {BatchRamp(8), BatchRamp(8, 4, 2, 20), BatchRamp(1024, 16, 8, 30000), BatchRamp(5, 5, 1, 100),
-                                  BatchRamp(7, 1, 3, 0), BatchRamp(64, 1, 1, 10)}) {
+TEST(BatchSizes, CountsEqualASimulationStepByStep) {
+    for (const BatchSizes& ramp :
+         {BatchSizes(8), BatchSizes::ramp(8, 4, 2, 20), BatchSizes::ramp(1024, 16, 8, 30000), BatchSizes::ramp(5, 5, 1, 100),
+          BatchSizes::ramp(7, 1, 3, 0), BatchSizes::ramp(64, 1, 1, 10), BatchSizes::steps({"0:3", "100:5", "400:16"}, 7)}) {
         std::int64_t samples = 0;
         for (std::int64_t steps = 0; steps < 300; ++steps) {
             ASSERT_EQ(ramp.samples_after(steps), samples);
@@ -134,13 +183,13 @@ TEST(BatchRamp, CountsEqualASimulationStepByStep) {
     }
 }
 
-TEST(BatchRamp, HugeRampsAreCountedWithoutWalkingEveryStep) {
+TEST(BatchSizes, HugeRampsAreCountedWithoutWalkingEveryStep) {
     const std::int64_t far = 4'000'000'000'000'000'000;
-    EXPECT_EQ(BatchRamp(2, 1, 1, far).at(far - 1), 1);
-    EXPECT_EQ(BatchRamp(2, 1, 1, far).at(far), 2);
-    EXPECT_EQ(BatchRamp(2, 1, 1, far).steps_for(far + 2), far + 1);
-    EXPECT_EQ(BatchRamp(2, 1, 1, far).samples_after(far + 1), far + 2);
-    EXPECT_THROW((void)BatchRamp(16).samples_after(far), Error);
+    EXPECT_EQ(BatchSizes::ramp(2, 1, 1, far).at(far - 1), 1);
+    EXPECT_EQ(BatchSizes::ramp(2, 1, 1, far).at(far), 2);
+    EXPECT_EQ(BatchSizes::ramp(2, 1, 1, far).steps_for(far + 2), far + 1);
+    EXPECT_EQ(BatchSizes::ramp(2, 1, 1, far).samples_after(far + 1), far + 2);
+    EXPECT_THROW((void)BatchSizes(16).samples_after(far), Error);
 }
 
 TEST(Schedule, RunEndsAtTheFirstStepBoundaryAtOrPastItsSamples) {
@@ -202,6 +251,15 @@ TEST(Schedule, ACheckpointIsDueBeforeEachChangeOfTheBatchWhichNeverShrinks) {
         if (schedule.save_due(p, plan)) saves += concat(p.steps, " ");
     }
     EXPECT_EQ(saves, concat("3 5 ", schedule.total_steps(), " "));
+}
+
+TEST(Schedule, AStepHasTheWeightDecayOfTheSamplesThatUpdatesWereMadeOf) {
+    Config config = small_run();
+    config.optim.weight_decay = 0, config.optim.weight_decay_end = 1;
+    const Schedule schedule(config);
+    Progress progress;
+    progress.samples = 60, progress.skipped_samples = 10;
+    EXPECT_EQ(schedule.at(progress).weight_decay, 0.5);
 }
 
 TEST(Schedule, TheRunLeavesAtItsIntervalAtTheEndsOfPhasesAndWhenItIsDone) {
