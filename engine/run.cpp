@@ -260,7 +260,11 @@ Run::Run(Config asked, World* given)
     startup.enter(Startup::data);
     check_data(*this, data);
     check_prompt(*this);
-    if (config.watch.self_test) self_test(world);
+    if (config.watch.self_test) {
+        if (gpu) device_test.emplace(Backend(*gpu, *queue, stream));
+        test_devices(*this);
+        if (config.watch.self_test_interval == 0) device_test.reset();
+    }
     if (const auto spec = valid_spec(config, tokenizer)) {
         valid_data.emplace(*spec);
         check_data(*this, *valid_data);
@@ -345,6 +349,11 @@ Run::Run(Config asked, World* given)
                  .ranks = world.size(), .sources = sources_of(data), .gpus = std::move(gpus)},
         ledger);
     findings->to_log([this](const char* line) { observe->tell(line); });
+}
+
+void test_devices(Run& run) {
+    self_test(run.world, run.inject ? run.inject->tampering() : Tampering{});
+    if (run.device_test) run.device_test->run(run.world.host());
 }
 
 void tell_profiler(Run& run) {

@@ -16,6 +16,7 @@
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "engine/config.h"
+#include "engine/fault/device_test.h"
 #include "engine/fault/finding.h"
 #include "engine/fault/heartbeat.h"
 #include "engine/fault/inject.h"
@@ -64,6 +65,7 @@ struct Run {
     Stream stream;  // the crew of the host
     std::unique_ptr<Gpu> gpu;       // where config.run.device is one
     std::unique_ptr<Stream> queue;  // of the GPU
+    std::optional<DeviceTest> device_test;  // of a GPU that is to be tested again
     std::optional<StepSpans> spans;  // with observe.timers or a trace: what ran when; the model's thread writes into it to the end
     std::optional<Trace> trace;      // with observe.trace_steps; the same
     std::unique_ptr<Model> model;
@@ -99,6 +101,9 @@ struct Run {
     }
     std::filesystem::path checkpoint_root() const { return std::filesystem::path(config.run.dir) / "checkpoints"; }
 };
+
+// Fails where a core or the GPU of this rank computes wrongly.
+void test_devices(Run& run);
 
 // What the ledgers are told (engine/record.cpp), by every rank: before the loop, after every step, at the end.
 void begin_observing(Run& run);

@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "engine/evaluate.h"
-#include "engine/fault/self_test.h"
 #include "engine/observe/json_line.h"
 
 namespace keel {
@@ -155,7 +154,7 @@ const char* train(Run& run) {
             run.progress.advance(plan, *step);                         // samples, tokens
             record_step(run, plan, *step);
             if (run.schedule.eval_due(run.progress) && !watch.asked_to_stop()) evaluate(run);  // who waits for the end may not wait long
-            if (run.schedule.self_test_due(run.progress)) self_test(run.world, run.inject ? run.inject->tampering() : Tampering{});
+            if (run.schedule.self_test_due(run.progress)) test_devices(run);
         }
         const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress, plan), run.schedule.leave(run.progress));
         if (verdict.save) save_checkpoint(run);

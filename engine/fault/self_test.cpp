@@ -5,13 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "engine/fault/known_product.h"
+#include "engine/fault/patterns.h"
 #include "kernels/base/error.h"
 #include "kernels/base/pages.h"
 #include "kernels/matmul.h"
@@ -19,31 +20,11 @@
 namespace keel {
 namespace {
 
-// a[i,k] = f(i + 3k) and b[k,j] = f(5k + j), with f(t) = t mod 17 - 8. Over 17 values of k in a row, 3k + i takes each residue
-// once, so the sum over k depends on i and j through (3j - 5i) mod 17 alone: 17 numbers are the whole answer. The largest
-// partial sum is depth * 64 < 2^16: exact in float.
-constexpr std::int64_t period = 17, rows = 48, columns = 80, depth = 30 * period;
+namespace known = known_product;
+using known::depth;
 
-constexpr int f(std::int64_t t) { return static_cast<int>(((t % period) + period) % period) - 8; }
-
-constexpr std::array<int, period> known_sums() {
-    std::array<int, period> sums{};
-    for (std::int64_t j = 0; j < period; ++j) {  // i = 0
-        int sum = 0;
-        for (std::int64_t k = 0; k < depth; ++k) sum += f(3 * k) * f(5 * k + j);
-        sums[static_cast<std::size_t>(3 * j % period)] = sum;
-    }
-    return sums;
-}
-constexpr std::array<int, period> known = known_sums();
-
+constexpr std::int64_t rows = 48, columns = 80;
 constexpr std::int64_t words = (8 << 20) / 8;  // of memory, per core at a time
-
-constexpr std::array<std::uint64_t, 3> patterns{0x5555555555555555, 0xaaaaaaaaaaaaaaaa, 0x9e3779b97f4a7c15};
-// The third is multiplied by the address: cells that answer for one another differ.
-std::uint64_t expected_word(std::size_t pattern, std::int64_t i) {
-    return pattern == 2 ? patterns[2] * static_cast<std::uint64_t>(i + 1) : patterns[pattern];
-}
 
 // What one core said wrong; "" for nothing. `memory` is `words` long, and holds the operands first.
 class CoreTest {
@@ -68,15 +49,15 @@ private:
         std::byte* workspace = pages_.data() + words * 8 - matmul_workspace_bytes;
         static_assert((rows * depth + depth * columns + rows * columns) * 4 <= words * 8 - matmul_workspace_bytes);
         for (std::int64_t i = 0; i < rows; ++i)
-            for (std::int64_t k = 0; k < depth; ++k) a[i * depth + k] = static_cast<T>(static_cast<float>(f(i + 3 * k)));
+            for (std::int64_t k = 0; k < depth; ++k) a[i * depth + k] = static_cast<T>(static_cast<float>(known::a(i, k)));
         for (std::int64_t k = 0; k < depth; ++k)
-            for (std::int64_t j = 0; j < columns; ++j) b[k * columns + j] = static_cast<T>(static_cast<float>(f(5 * k + j)));
+            for (std::int64_t j = 0; j < columns; ++j) b[k * columns + j] = static_cast<T>(static_cast<float>(known::b(k, j)));
         matmul_serial<T, float>({.c = c, .c_stride = columns, .a = {a, depth, 1}, .b = {b, columns, 1}, .m = rows, .n = columns,
                                  .k = depth, .accumulate = false}, workspace);
         if (tampering_.product) tampering_.product(core_, {c, static_cast<std::size_t>(rows * columns)});
         for (std::int64_t i = 0; i < rows; ++i)
             for (std::int64_t j = 0; j < columns; ++j) {
-                const auto right = static_cast<float>(known[static_cast<std::size_t>(((3 * j - 5 * i) % period + period) % period)]);
+                const auto right = static_cast<float>(known::product(i, j));
                 if (c[i * columns + j] != right)
                     return concat("core ", core_, " multiplied wrongly in ", type, ": element (", i, ", ", j, ") of a product is ",
                                   c[i * columns + j], ", and must be ", right);
@@ -86,15 +67,15 @@ private:
 
     std::string remember() {
         auto* memory = reinterpret_cast<std::uint64_t*>(pages_.data());
-        for (std::size_t p = 0; p < patterns.size(); ++p) {
-            for (std::int64_t i = 0; i < words; ++i) memory[i] = expected_word(p, i);
+        for (std::size_t p = 0; p < memory_patterns; ++p) {
+            for (std::int64_t i = 0; i < words; ++i) memory[i] = pattern_word(p, i);
             if (tampering_.memory) tampering_.memory(core_, {memory, static_cast<std::size_t>(words)});
             asm volatile("" : : "r"(memory) : "memory");  // what was written is read, not remembered by the compiler
             for (std::int64_t i = 0; i < words; ++i)
-                if (memory[i] != expected_word(p, i)) {
+                if (memory[i] != pattern_word(p, i)) {
                     char text[64];
                     std::snprintf(text, sizeof text, "%016llx, and must be %016llx", static_cast<unsigned long long>(memory[i]),
-                                  static_cast<unsigned long long>(expected_word(p, i)));
+                                  static_cast<unsigned long long>(pattern_word(p, i)));
                     return concat("core ", core_, " read wrongly from memory it had written: the word at byte ", 8 * i, " is ", text);
                 }
         }

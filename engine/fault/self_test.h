@@ -1,9 +1,8 @@
 // engine/fault/self_test.h: whether what computes here computes rightly: every core, by products and patterns whose result is
 // known to the last bit.
 //
-// A thread is bound to each core in turn. It multiplies matrices of small whole numbers by keel's own kernel, in float and in
-// bf16: every partial sum is exact, so the order of sums, the instruction set and the number of threads cannot matter, and one
-// wrong bit shows. Then it writes three patterns (alternating bits, their opposite, one that depends on the address) to memory
+// A thread is bound to each core in turn. It multiplies matrices of small whole numbers (known_product.h) by keel's own kernel,
+// in float and in bf16: one wrong bit shows. Then it writes three patterns (alternating bits, their opposite, one that depends on the address) to memory
 // past its second-level cache and reads them back. Takes some 10 ms per core, eight cores at a time. Allocates: between steps.
 #pragma once
 

@@ -150,6 +150,8 @@ void check_global(const void* address, std::size_t bytes, const Site& site) {
 
 void check_red_zones(const std::string& after) {
     const std::unique_lock lock(mutex);
+    const bool was_closed = closed;  // where something is freed, nothing runs that would have opened it
+    if (was_closed) close_device_memory(false);
     for (auto& [data, a] : table) {
         if (a.damaged) continue;
             // Sanitizers keep the zones themselves, and reading them would be a finding.
@@ -167,6 +169,7 @@ void check_red_zones(const std::string& after) {
         (void)after;
 #endif
     }
+    if (was_closed) close_device_memory(true);
 }
 
 }  // namespace sim

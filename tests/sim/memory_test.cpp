@@ -50,6 +50,18 @@ TEST(SimMemory, CodeOfTheHostThatTouchesTheDevicesMemoryDiesOfItWhereThatIsAsked
     EXPECT_EXIT(touch(true), testing::KilledBySignal(SIGSEGV), "");
     EXPECT_EXIT(touch(false), testing::ExitedWithCode(7), "");
 }
+TEST(SimMemory, MemoryThatIsClosedToTheHostCanBeFreedWhileOtherMemoryIsHeld) {
+    sim::Config config;
+    config.host_faults = true;
+    sim::configure(config);
+    float *x = nullptr, *y = nullptr;
+    cudaMalloc(&x, 64), cudaMalloc(&y, 64);
+    cudaMemset(x, 0, 64);
+    EXPECT_EQ(cudaFree(x), cudaSuccess);  // which looks at the zones around both
+    EXPECT_EQ(cudaMemset(y, 0, 64), cudaSuccess);
+    EXPECT_EQ(cudaFree(y), cudaSuccess);
+    sim::configure({});
+}
 #endif
 #if !SIM_ASAN  // which ends the program at once, with the line: sanitizer_test.cpp
 TEST(SimMemory, APlainWritePastTheEndIsFoundInTheRedZoneAndNamesTheLaunch) {
