@@ -81,7 +81,7 @@ struct Sums {
 // Gradients of every micro-batch, summed over all ranks, and what they come to. Nothing else is changed. nullopt: asked to stop.
 std::optional<StepResult> attempt(Run& run, const StepPlan& plan, Watch* watch) {
     Model& model = *run.model;
-    const auto stop = [&] { return watch && watch->asked_to_stop(); };
+    const auto stop = [&] { return watch && watch->asked_to_abandon(); };
     std::optional<Sums> sums;
     do {  // again only where the scale of exact sums did not fit
         if (run.inject) run.inject->begin(run.progress.steps + 1);

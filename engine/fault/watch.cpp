@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace keel {
 namespace {
@@ -42,8 +43,8 @@ double elapsed_s() { return std::chrono::duration<double>(Clock::now() - job_sta
 
 }  // namespace
 
-Watch::Watch(Group& group, double limit_s, std::function<double()> save_s)
-    : group_(group), deadline_(limit_s, elapsed_s()), save_s_(std::move(save_s)) {
+Watch::Watch(Group& group, double limit_s, std::function<double()> save_s, double long_step_s)
+    : group_(group), long_step_s_(long_step_s), decided_s_(elapsed_s()), deadline_(limit_s, decided_s_), save_s_(std::move(save_s)) {
     const std::lock_guard lock(installing);
     if (watching++ > 0) return;
     asked.store(0), asked_ns.store(0), told.store(false);
@@ -74,6 +75,8 @@ bool Watch::asked_to_stop() {
 }
 
 Verdict Watch::decide(bool save_due, const char* leave) {
+    const double now = elapsed_s();
+    long_steps_ = group_.any(now - std::exchange(decided_s_, now) >= long_step_s_);
     const bool asked_to = asked_to_stop(), scheduled = *leave != '\0';
     if (!asked_to || std::strcmp(leave, "done") == 0) return {.save = save_due || scheduled, .stop = scheduled, .why = leave};
     // A signal may have come to one rank and the limit to another: the signal is what somebody will want to read of.

@@ -24,7 +24,7 @@ class Watch {
 public:
     // Installs the signal handlers; the destructor puts the old ones back. Ranks that are threads of one process share them.
     // `limit_s` as Deadline; `save_s` tells what the last checkpoint may take.
-    explicit Watch(Group& group, double limit_s = 0, std::function<double()> save_s = [] { return 0.0; });
+    explicit Watch(Group& group, double limit_s = 0, std::function<double()> save_s = [] { return 0.0; }, double long_step_s = 1);
     ~Watch();
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
@@ -32,13 +32,17 @@ public:
     // A collective: every rank asks after every step. What the schedule says of this step is the same on all ranks: whether a
     // checkpoint is due, and why the run leaves here, or "".
     Verdict decide(bool save_due, const char* leave);
+    bool asked_to_stop();  // a collective
     // A collective: every rank asks between the micro-batches of a step, which is then abandoned. A step may take minutes,
-    // and who sends a signal may wait for seconds only. The stages of a pipeline are never between the same micro-batches:
-    // they ask after a step.
-    bool asked_to_stop();
+    // and who sends a signal may wait for seconds only. Where the step before took less than `long_step_s` on every rank, ranks
+    // are not made to wait for each other in the midst of one: the answer is no. The stages of a pipeline are never between the
+    // same micro-batches: they ask after a step.
+    bool asked_to_abandon() { return long_steps_ && asked_to_stop(); }
 
 private:
     Group& group_;  // the run's
+    double long_step_s_, decided_s_;  // since the job began
+    bool long_steps_ = true;          // the same on all ranks; nothing is known of the first
     Deadline deadline_;
     std::function<double()> save_s_;
 };

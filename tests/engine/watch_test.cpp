@@ -26,6 +26,20 @@ TEST(Watch, ASignalAsksToStopAndStoppingImpliesSaving) {
     }
 }
 
+TEST(Watch, AStepIsAbandonedOnlyWhereStepsAreLong) {
+    SoloGroup group;
+    for (const bool long_steps : {false, true}) {
+        Watch watch(group, 0, [] { return 0.0; }, long_steps ? 0 : 1e9);
+        EXPECT_FALSE(watch.decide(false, "").stop);
+        std::raise(SIGTERM);
+        EXPECT_EQ(watch.asked_to_abandon(), long_steps);
+        EXPECT_TRUE(watch.decide(false, "").stop);
+    }
+    Watch first(group, 0, [] { return 0.0; }, 1e9);
+    std::raise(SIGTERM);
+    EXPECT_TRUE(first.asked_to_abandon()) << "nothing is known of how long a step takes";
+}
+
 TEST(Watch, TheSameSignalTwiceInAMomentIsOneWish) {  // `timeout` sends it to the process and to its group
     SoloGroup group;
     Watch watch(group);
