@@ -84,6 +84,7 @@ void Block::prepare(const Launch& launch, cuda::uint3 index) {
     }
     for (Barrier& barrier : barriers_) barrier = {};
     shared_.begin(launch.dynamic_bytes, config_.poison);
+    mbarriers_.begin();
     cuda::blockIdx = index;
     cuda::blockDim = launch.block;
     cuda::gridDim = launch.grid;

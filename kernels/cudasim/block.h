@@ -17,6 +17,7 @@
 #include "kernels/cudasim/counters.h"
 #include "kernels/cudasim/fiber.h"
 #include "kernels/cudasim/findings.h"
+#include "kernels/cudasim/mbarrier.h"
 #include "kernels/cudasim/shared.h"
 #include "kernels/cudasim/types.h"
 
@@ -71,6 +72,7 @@ public:
     [[noreturn]] void stop(Kind kind, const std::string& text);  // reports, and ends the launch
 
     Shared& shared() { return shared_; }
+    Mbarriers& mbarriers() { return mbarriers_; }
     Counters& counters() { return counters_; }
     const Config& config() const { return config_; }
     unsigned thread() const { return running_; }  // linear number in the block
@@ -164,6 +166,7 @@ private:
     std::vector<std::unique_ptr<Fiber>> fibers_;
     std::vector<Fiber*> free_;
     Shared shared_;
+    Mbarriers mbarriers_;
     Counters counters_;
 };
 

@@ -46,7 +46,8 @@ std::string Block::waiters() const {
         std::vector<bool> same(threads_, false);
         for (unsigned k = i; k < threads_; ++k)
             if (lanes_[k].waits == lane.waits &&
-                (lane.waits == Waits::over || lanes_[k].site.line() == lane.site.line()))
+                (lane.waits == Waits::over || lanes_[k].site.line() == lane.site.line()) &&
+                (lane.waits != Waits::address || lanes_[k].address == lane.address))
                 same[k] = told[k] = true;
         text += (text.empty() ? "threads " : "; threads ") + ranges(same);
         switch (lane.waits) {
@@ -64,7 +65,8 @@ std::string Block::waiters() const {
                         where(lane.site);
                 break;
             case Waits::address:
-                text += " wait for " + std::string(lane.what) + ", " + where(lane.site);
+                text += " wait for " + std::string(lane.what) + mbarriers_.text(lane.address) + ", at " +
+                        where(lane.site);
                 break;
         }
     }

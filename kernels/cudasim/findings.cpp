@@ -63,6 +63,10 @@ std::string_view name(Kind kind) {
             return "misaligned";
         case Kind::missing_wait:
             return "missing wait";
+        case Kind::missing_fence:
+            return "missing fence";
+        case Kind::mbarrier:
+            return "mbarrier";
         case Kind::bad_launch:
             return "bad launch";
         case Kind::bad_copy:

@@ -23,6 +23,8 @@ enum class Kind : std::uint8_t {
     out_of_bounds,  // an address outside of every allocation, or damage around one
     misaligned,
     missing_wait,    // asynchronous work that nobody waited for
+    missing_fence,   // asynchronous work over what it may not see yet
+    mbarrier,        // used before it is made, made twice, overwritten, arrived at or promised too much
     bad_launch,      // a launch that a GPU would refuse
     bad_copy,        // a copy or memset outside of an allocation, or in the wrong direction
     bad_call,        // of the runtime, cublasLt or NCCL

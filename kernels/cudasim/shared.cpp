@@ -55,6 +55,7 @@ void Shared::begin(std::size_t dynamic_bytes, Poison poison) {
         const IgnoreRaces names_were_made_by_threads;
         pieces_.clear();
     }
+    watching_ = false;
     used_ = static_bytes_ = 0;
     poison_ = poison;
     std::byte* data = carve(dynamic_bytes, 1024);
@@ -83,7 +84,25 @@ void* Shared::array(const void* tag, std::size_t bytes, std::size_t align, const
     static_bytes_ += bytes;
     std::byte* data = carve(bytes, align);
     pieces_.push_back({data, bytes, tag, std::string(name) + " of " + where(site)});
+    if (watching_) fill_poison(seen(data), bytes, poison_);
     return data;
+}
+
+std::byte* Shared::seen(const void* address) {
+    if (!watching_) {
+        if (!seen_) seen_ = std::make_unique<std::byte[]>(arena_bytes);
+        watching_ = true;
+        for (const Piece& piece : pieces_) fill_poison(seen(piece.data), piece.bytes, poison_);
+    }
+    return seen_.get() + offset(address);
+}
+void Shared::publish() {
+    const IgnoreRaces a_fence_reads_nothing;
+    for (const Piece& piece : pieces_) std::memcpy(seen(piece.data), piece.data, piece.bytes);
+}
+void Shared::wrote_async(const void* address, std::size_t bytes) { std::memcpy(seen(address), address, bytes); }
+bool Shared::seen_async(const void* address, std::size_t bytes) {
+    return std::memcmp(seen(address), address, bytes) == 0;
 }
 
 bool Shared::contains(const void* address, std::size_t bytes) const {

@@ -24,6 +24,12 @@ public:
     // How far `address` is from the start of the arena, or -1: what a 32-bit shared address is on a GPU.
     std::ptrdiff_t offset(const void* address) const;
     void* at(std::ptrdiff_t offset) const { return memory_.get() + offset; }
+    // What bulk copies and operands of wgmma see (the asynchronous proxy): what bulk copies wrote, and what anybody had
+    // written at the last publish(), which is fence.proxy.async. A fence of one thread counts for all: more than that
+    // cannot be told without watching every store.
+    void publish();
+    void wrote_async(const void* address, std::size_t bytes);
+    bool seen_async(const void* address, std::size_t bytes);  // whether that is what lies there now
     // Text that names the pieces whose red zones were written, or nothing.
     std::string damage() const;
     std::size_t static_bytes() const { return static_bytes_; }
@@ -37,11 +43,14 @@ private:
         std::string name;
     };
     std::byte* carve(std::size_t bytes, std::size_t align);
+    std::byte* seen(const void* address);
 
     struct Release {
         void operator()(std::byte* memory) const;
     };
     std::unique_ptr<std::byte, Release> memory_;
+    std::unique_ptr<std::byte[]> seen_;  // as the asynchronous proxy sees the arena; kept up once it is asked for
+    bool watching_ = false;
     std::size_t used_ = 0, static_bytes_ = 0;
     std::vector<Piece> pieces_;  // the dynamic one first
     Poison poison_ = Poison::nan;
