@@ -4,7 +4,7 @@
 // A .cu file is compiled twice and both results live in one program, so everything in it belongs to namespace
 // keel::KEEL_DEVICE, which is on_cuda or on_cudasim. Shared memory is declared by the two macros, kernels start through
 // `launch`, memory is read and written by `load` and `store` where that is possible: under cudasim they check bounds
-// and alignment and name the line. Inline PTX lives in mma.cuh and async.cuh alone.
+// and alignment and name the line. Inline PTX lives in mma.cuh, async.cuh, hopper.cuh and wgmma.cuh alone.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -31,6 +31,7 @@
     T* const name = reinterpret_cast<T*>(keel_dynamic_shared)
 #define KEEL_INLINE __device__ __forceinline__
 #define KEEL_SITE
+#define KEEL_ONLY_SITE
 #define KEEL_SITE_ARGUMENT
 #else
 #include "kernels/cudasim/kernel.h"
@@ -43,6 +44,7 @@
 #define KEEL_INLINE inline
 // A last parameter that tells findings where a call was written; nothing on a GPU.
 #define KEEL_SITE , ::sim::Site site = ::sim::Site::current()
+#define KEEL_ONLY_SITE ::sim::Site site = ::sim::Site::current()  // of a function without other parameters
 #define KEEL_SITE_ARGUMENT , site
 #endif
 

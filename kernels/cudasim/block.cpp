@@ -71,6 +71,8 @@ void Block::prepare(const Launch& launch, cuda::uint3 index) {
         lane.copies.queue.clear();
         lane.copies.groups.clear();
         lane.copies.open = 0;
+        lane.stores.queue.clear();
+        lane.stores.groups.clear();
         if (++at.x == launch.block.x) {
             at.x = 0;
             if (++at.y == launch.block.y) at.y = 0, ++at.z;
@@ -81,6 +83,7 @@ void Block::prepare(const Launch& launch, cuda::uint3 index) {
         const unsigned mask = lanes >= warp_lanes ? all_lanes : (1u << lanes) - 1;
         const bool backward = config_.order == Order::warps_backward || config_.order == Order::lanes_backward;
         warps_[w] = {mask, mask, 0, backward ? 0u : 31u};
+        products_[w] = {};
     }
     for (Barrier& barrier : barriers_) barrier = {};
     shared_.begin(launch.dynamic_bytes, config_.poison);
@@ -111,7 +114,12 @@ bool Block::run(const Launch& launch, cuda::uint3 index, const Config& config, s
 
 // After the last thread: what a block must not leave behind.
 void Block::finish() {
-    for (const Deferred& work : deferred_) work.run(work.state);
+    if (!deferred_.empty())
+        report(Kind::missing_wait, std::to_string(deferred_.size()) + " bulk loads of " + block_text() +
+                                       " had not landed when its last thread left, the first of them started at " +
+                                       where(deferred_.front().site));
+    deferred_.clear();
+    check_warpgroups();
     if (!config_.early_exit) {
         unsigned most = 0;
         for (unsigned i = 0; i < threads_; ++i) most = std::max(most, lanes_[i].passed);
@@ -175,6 +183,8 @@ bool Block::leave() {
     --alive_;
     idle_yields_ = 0;
     check_copies_over();
+    check_stores_over();
+    if (!warps_[w].alive) check_products_over(w);
     for (unsigned id = 0; id < barriers_.size(); ++id) complete_if_full(id);
     for (unsigned parked = warps_[w].parked; parked; parked &= parked - 1) {
         const unsigned lane = w * warp_lanes + static_cast<unsigned>(std::countr_zero(parked));
@@ -238,11 +248,16 @@ int Block::pick_or_stop() {
     for (;;) {
         if (const int next = pick(); next >= 0) return next;
         if (deferred_.empty()) stop(Kind::deadlock, "in " + block_text() + ": " + waiters());
-        const std::size_t chosen = random() % deferred_.size();
-        const Deferred work = deferred_[chosen];
-        deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(chosen));
-        work.run(work.state);
+        land_one();
     }
+}
+
+void Block::land_one() {
+    const IgnoreRaces the_work_is_no_threads;
+    const auto chosen = deferred_.begin() + static_cast<std::ptrdiff_t>(random() % deferred_.size());
+    const Deferred work = std::move(*chosen);
+    deferred_.erase(chosen);
+    work.run();
 }
 
 void Block::reschedule() {
@@ -262,9 +277,7 @@ void Block::yield(const Site& site) {
         stop(Kind::deadlock, "in " + block_text() + ": thread " + std::to_string(running_) + " spins at " +
                                  where(site) + "; " + waiters());
     if (alone && !deferred_.empty()) {
-        const Deferred work = deferred_.front();
-        deferred_.erase(deferred_.begin());
-        work.run(work.state);
+        land_one();
         idle_yields_ = 0;
     }
     const unsigned self = running_;

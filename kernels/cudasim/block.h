@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "kernels/cudasim/mbarrier.h"
 #include "kernels/cudasim/shared.h"
 #include "kernels/cudasim/types.h"
+#include "kernels/cudasim/wgmma.h"
 
 namespace sim {
 
@@ -73,6 +75,7 @@ public:
 
     Shared& shared() { return shared_; }
     Mbarriers& mbarriers() { return mbarriers_; }
+    Products& products() { return products_[running_ / warp_lanes]; }
     Counters& counters() { return counters_; }
     const Config& config() const { return config_; }
     unsigned thread() const { return running_; }  // linear number in the block
@@ -96,12 +99,19 @@ public:
     };
     Copies& copies() { return lanes_[running_].copies; }
 
-    // Asynchronous work of the whole block (bulk copies): done when nothing else can run, or earlier by chance.
+    // Work that nobody's registers take part in (bulk copies), and who started it.
     struct Deferred {
-        void (*run)(void* state);
-        void* state;
+        std::function<void()> run;
+        Site site;
     };
+    // Of the whole block: done when nothing else can run.
     std::vector<Deferred>& deferred() { return deferred_; }
+    // Of the running thread: done when it waits for its group; bulk.cpp owns the meaning.
+    struct Stores {
+        std::vector<Deferred> queue;      // oldest first
+        std::vector<std::size_t> groups;  // where each committed group ends in the queue
+    };
+    Stores& stores() { return lanes_[running_].stores; }
 
 private:
     enum class Waits : std::uint8_t { nothing, barrier, collective, address, over };
@@ -116,6 +126,7 @@ private:
         const char* what;
         cuda::uint3 index;
         Copies copies;
+        Stores stores;
     };
     struct Warp {
         unsigned runnable, alive, parked, last;
@@ -140,6 +151,10 @@ private:
     bool collective_ready(unsigned lane, unsigned& group) const;
     void do_collective(unsigned warp, unsigned group);
     void check_copies_over();
+    void check_stores_over();
+    void check_products_over(unsigned warp);
+    void check_warpgroups();
+    void land_one();  // of deferred_
     std::string waiters() const;
     std::string ranges(const std::vector<bool>& chosen) const;  // "0-15, 32"
     template <class Which>
@@ -167,6 +182,7 @@ private:
     std::vector<Fiber*> free_;
     Shared shared_;
     Mbarriers mbarriers_;
+    std::array<Products, max_threads / warp_lanes> products_;
     Counters counters_;
 };
 

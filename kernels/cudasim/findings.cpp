@@ -105,9 +105,11 @@ Counters& Counters::operator+=(const Counters& other) {
     blocks += other.blocks;
     barriers += other.barriers;
     mma += other.mma;
+    wgmma += other.wgmma;
     ldmatrix += other.ldmatrix;
     ldmatrix_conflicts += other.ldmatrix_conflicts;
     copied_bytes += other.copied_bytes;
+    bulk_bytes += other.bulk_bytes;
     return *this;
 }
 Counters take_counters() {

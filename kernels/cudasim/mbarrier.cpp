@@ -25,8 +25,8 @@ Mbarriers::One* Mbarriers::find(const void* address) {
 Mbarriers::One& Mbarriers::checked(Block& block, const std::uint64_t* barrier, const char* what, const Site& site) {
     One* const one = find(barrier);
     if (!one)
-        block.stop(Kind::mbarrier, block.who() + " " + what + " at " + where(site) + " on what is no mbarrier: it was " +
-                                       "not initialised, or not yet");
+        block.stop(Kind::mbarrier, block.who() + " " + what + " at " + where(site) +
+                                       " on what is no mbarrier: it was " + "not initialised, or not yet");
     if (*barrier != mark)
         block.stop(Kind::mbarrier, block.who() + " " + what + " at " + where(site) + " on an mbarrier whose 8 bytes " +
                                        "were overwritten; it was initialised at " + where(one->made));
@@ -52,8 +52,9 @@ void Mbarriers::complete(Block& block, const std::uint64_t* barrier, std::int64_
                                             " without a fence.mbarrier_init after it");
     one.tx -= bytes;
     if (one.tx < -most_bytes)
-        block.stop(Kind::mbarrier, std::to_string(-one.tx) + " bytes that nobody expected have landed at the mbarrier of " +
-                                       where(one.made) + ", at last by the copy at " + where(site));
+        block.stop(Kind::mbarrier, std::to_string(-one.tx) +
+                                       " bytes that nobody expected have landed at the mbarrier of " + where(one.made) +
+                                       ", at last by the copy at " + where(site));
     advance_if_over(block, one);
 }
 
@@ -103,12 +104,13 @@ void mbarrier_arrive(std::uint64_t* barrier, std::int64_t bytes, bool arrive, co
     one.tx += bytes;
     if (one.tx > most_bytes)
         block.stop(Kind::mbarrier, block.who() + " expects " + std::to_string(bytes) + " more bytes at " + where(site) +
-                                       ", and with those before them they are more than " +
-                                       std::to_string(most_bytes) + " in one phase");
+                                       ", and with those before them they are more than " + std::to_string(most_bytes) +
+                                       " in one phase");
     if (!arrive) return;
     if (one.pending == 0)
         block.stop(Kind::mbarrier, block.who() + " arrives at " + where(site) + " where all " +
-                                       std::to_string(one.count) + " arrivals of the phase have been; its bytes have not");
+                                       std::to_string(one.count) +
+                                       " arrivals of the phase have been; its bytes have not");
     --one.pending;
     happens_before(edge(&one, one.phase));
     barriers.advance_if_over(block, one);

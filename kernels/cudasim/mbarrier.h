@@ -1,8 +1,9 @@
-// kernels/cudasim/mbarrier.h: mbarriers (PTX ISA, "mbarrier"): objects of 8 bytes in shared memory that count arrivals and
-// bytes of bulk copies. A phase is over when both counts are: as many arrivals as it was made for, and as many bytes landed
-// as were expected. Then the next phase begins.
+// kernels/cudasim/mbarrier.h: mbarriers (PTX ISA, "mbarrier"): objects of 8 bytes in shared memory that count arrivals
+// and bytes of bulk copies. A phase is over when both counts are: as many arrivals as it was made for, and as many
+// bytes landed as were expected. Then the next phase begins.
 //
-// The model keeps the counts beside the block and marks the 8 bytes, so that an object which was overwritten is noticed.
+// The model keeps the counts beside the block and marks the 8 bytes, so that an object which was overwritten is
+// noticed.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +34,10 @@ private:
 
     struct One {
         const std::uint64_t* at;
-        unsigned count;        // arrivals of a phase
-        unsigned pending;      // arrivals still to come in this one
-        std::int64_t tx;       // bytes expected and not landed; below 0: landed and not expected
-        unsigned phase;        // number of phases over
+        unsigned count;    // arrivals of a phase
+        unsigned pending;  // arrivals still to come in this one
+        std::int64_t tx;   // bytes expected and not landed; below 0: landed and not expected
+        unsigned phase;    // number of phases over
         bool published;
         Site made;
     };

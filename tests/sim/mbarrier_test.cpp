@@ -1,5 +1,5 @@
-// Seeded mistakes with mbarriers: each is named, or shows as outputs that depend on the schedule; the fixed twin of each
-// is silent.
+// Seeded mistakes with mbarriers: each is named, or shows as outputs that depend on the schedule; the fixed twin of
+// each is silent.
 #include "kernels/hopper.cuh"
 #include "tests/sim/sweep_kernel.h"
 
@@ -8,9 +8,18 @@ namespace {
 
 using sim::Kind;
 
-// ---- a ring of two stages between a warp that makes and a warp that takes --------------------------------------------
+// ---- a ring of two stages between a warp that makes and a warp that takes ------------------------------------------
 
-enum class Ring { right, no_full_wait, no_empty_wait, wrong_parity, no_release, half_of_the_arrivals, no_init, made_twice };
+enum class Ring {
+    right,
+    no_full_wait,
+    no_empty_wait,
+    wrong_parity,
+    no_release,
+    half_of_the_arrivals,
+    no_init,
+    made_twice
+};
 std::string wait_line, init_line;
 
 template <Ring bug>
@@ -66,14 +75,15 @@ TEST(Mbarrier, AWaitForTheWrongParityIsSeen) {
 }
 TEST(Mbarrier, AStageThatIsNeverReleasedIsADeadlockWithBothPlaces) {
     const auto result = run(ring<Ring::no_release>);
-    EXPECT_TRUE(result.says(Kind::deadlock, {"threads 0-31 wait for the phase of parity 0 of the mbarrier initialised at",
-                                             "mbarrier_test.cpp", "0 of 32 arrivals"}))
+    EXPECT_TRUE(
+        result.says(Kind::deadlock, {"threads 0-31 wait for the phase of parity 0 of the mbarrier initialised at",
+                                     "mbarrier_test.cpp", "0 of 32 arrivals"}))
         << result.text();
 }
 TEST(Mbarrier, APhaseForMoreArrivalsThanComeIsADeadlock) {
     const auto result = run(ring<Ring::half_of_the_arrivals>);
-    EXPECT_TRUE(result.says(Kind::deadlock, {"threads 32-63 wait for the phase of parity 0", init_line, wait_line,
-                                             "32 of 64 arrivals"}))
+    EXPECT_TRUE(result.says(
+        Kind::deadlock, {"threads 32-63 wait for the phase of parity 0", init_line, wait_line, "32 of 64 arrivals"}))
         << result.text();
 }
 TEST(Mbarrier, OneThatWasNeverMadeIsNamed) {
@@ -84,14 +94,14 @@ TEST(Mbarrier, OneThatIsMadeTwiceIsNamedWithBothPlaces) {
     EXPECT_TRUE(result.says(Kind::mbarrier, {"thread 0", "where one is already", init_line})) << result.text();
 }
 
-// ---- what one thread can do wrong alone ------------------------------------------------------------------------------
+// ---- what one thread can do wrong alone ----------------------------------------------------------------------------
 
 enum class Alone { right, overwritten, too_many, too_many_bytes, not_invalidated, made_for_nobody, odd_address };
 template <Alone bug>
 __global__ void alone(float* x) {
     KEEL_SHARED(std::uint64_t, barrier, [3]);
-    auto* const second = reinterpret_cast<std::uint64_t*>(reinterpret_cast<char*>(&barrier[1]) +
-                                                          (bug == Alone::odd_address ? 4 : 0));
+    auto* const second =
+        reinterpret_cast<std::uint64_t*>(reinterpret_cast<char*>(&barrier[1]) + (bug == Alone::odd_address ? 4 : 0));
     mbarrier_init(second, bug == Alone::made_for_nobody ? 0 : 2);
     mbarrier_arrive(second);
     if (bug == Alone::overwritten) barrier[1] = 0;
@@ -115,7 +125,8 @@ __global__ void alone(float* x) {
 TEST(Mbarrier, MistakesOfOneThreadAreNamed) {
     const auto one = [](void (*kernel)(float*)) { return sweep_kernel({.threads = 1}, {0.0f}, kernel); };
     EXPECT_EQ(one(alone<Alone::right>).text(), "");
-    EXPECT_TRUE(one(alone<Alone::overwritten>).says(Kind::mbarrier, {"8 bytes were overwritten", "thread 0 of block 0 arrives"}));
+    EXPECT_TRUE(one(alone<Alone::overwritten>)
+                    .says(Kind::mbarrier, {"8 bytes were overwritten", "thread 0 of block 0 arrives"}));
     EXPECT_TRUE(one(alone<Alone::too_many>).says(Kind::mbarrier, {"all 2 arrivals of the phase have been"}));
     EXPECT_TRUE(one(alone<Alone::too_many_bytes>).says(Kind::mbarrier, {"524288 more bytes", "more than 1048575"}));
     EXPECT_TRUE(one(alone<Alone::not_invalidated>).says(Kind::mbarrier, {"where one is already", "never invalidated"}));

@@ -28,9 +28,9 @@ std::string without_comment(std::string line) {
 }  // namespace
 
 TEST(Sources, KernelsAreWrittenForBothCompilers) {
-    const std::set<std::string> wrappers = {"mma.cuh", "async.cuh", "hopper.cuh", "device.cuh"};
+    const std::set<std::string> wrappers = {"mma.cuh", "async.cuh", "hopper.cuh", "wgmma.cuh", "device.cuh"};
     const Rule rules[] = {
-        {std::regex(R"(\basm\b)"), wrappers, "put the instruction into a wrapper of mma.cuh or async.cuh"},
+        {std::regex(R"(\basm\b)"), wrappers, "put the instruction into a wrapper of mma.cuh, async.cuh, hopper.cuh or wgmma.cuh"},
         {std::regex(R"(<<<)"), {}, "launch(stream, {...}, kernel, ...)"},
         {std::regex(R"(\b__shared__\b)"), wrappers, "KEEL_SHARED or KEEL_DYNAMIC_SHARED"},
         {std::regex(R"(__CUDA_ARCH__)"), wrappers, "a wrapper with two bodies, or a compile-time parameter"},

@@ -1,0 +1,5 @@
+#pragma once
+
+#include "kernels/cudasim/tensor_map.h"
+
+using namespace sim::cuda;
