@@ -32,60 +32,12 @@ struct Forward {
     float scale;
 };
 
-// One warp's accumulators: `blocks` times 16 queries. A thread holds rows lane / 4 and lane / 4 + 8 of each (mma.cuh).
-template <int D, int blocks, int keys>
-struct Accumulators {
-    float o[blocks][D / 8][4];
-    float max[blocks][2];  // of the scores, not scaled
-    float sum[blocks][2];  // this thread's part
-};
-
-// Over the four lanes that share a row.
-KEEL_INLINE float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(all_lanes, x, 1));
-    return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
-}
-KEEL_INLINE float quad_sum(float x) {
-    x += __shfl_xor_sync(all_lanes, x, 1);
-    return x + __shfl_xor_sync(all_lanes, x, 2);
-}
-
-// Scores become weights 2^(c (score - maximum)); sums and o are brought to the new maximum. A row that has seen no key
-// yet has the maximum -infinity: its weights are 0, and nothing is NaN.
-template <int D, int blocks, int keys>
-KEEL_INLINE void soften(Accumulators<D, blocks, keys>& acc, float (&s)[blocks][keys / 8][4], float c) {
-#pragma unroll
-    for (int b = 0; b < blocks; ++b)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float top = acc.max[b][half];
-#pragma unroll
-            for (int n = 0; n < keys / 8; ++n) top = fmaxf(top, fmaxf(s[b][n][2 * half], s[b][n][2 * half + 1]));
-            top = quad_max(top);
-            const float base = top == -INFINITY ? 0.0f : top * c;
-            const float keep = fast_exp2(acc.max[b][half] * c - base);
-            acc.max[b][half] = top;
-            float sum = acc.sum[b][half] * keep;
-#pragma unroll
-            for (int n = 0; n < keys / 8; ++n)
-#pragma unroll
-                for (int e = 2 * half; e < 2 * half + 2; ++e) {
-                    s[b][n][e] = fast_exp2(s[b][n][e] * c - base);
-                    sum += s[b][n][e];
-                }
-            acc.sum[b][half] = sum;
-#pragma unroll
-            for (int n = 0; n < D / 8; ++n) acc.o[b][n][2 * half] *= keep, acc.o[b][n][2 * half + 1] *= keep;
-        }
-}
-
 template <int D, int blocks, int keys>
 __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a) {
     constexpr int queries = warps * blocks * 16;
     KEEL_DYNAMIC_SHARED(__nv_bfloat16, memory);
     __nv_bfloat16 *const q = memory, *const k = q + queries * D, *const v = k + keys * D;
-    const int lane = static_cast<int>(threadIdx.x) % warp_size, warp = static_cast<int>(threadIdx.x) / warp_size;
-    const int head = static_cast<int>(blockIdx.x), row = warp * blocks * 16;
+    const int head = static_cast<int>(blockIdx.x), row = warp_of_block() * blocks * 16;
     const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // the longest first
     const int end_query = min(first_query + queries, a.tokens);
     const __nv_bfloat16* const k_head = a.k + head / a.group * a.head_dim;
@@ -100,16 +52,15 @@ __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a
                                     end - a.key_begin, a.head_dim);
     };
 
-    Accumulators<D, blocks, keys> acc;
+    // One warp's, `blocks` times 16 queries.
+    float o[blocks][D / 8][4];
+    Softmax softmax[blocks];
 #pragma unroll
-    for (int b = 0; b < blocks; ++b) {
-        acc.max[b][0] = acc.max[b][1] = -INFINITY;
-        acc.sum[b][0] = acc.sum[b][1] = 0;
+    for (int b = 0; b < blocks; ++b)
 #pragma unroll
         for (int n = 0; n < D / 8; ++n)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) acc.o[b][n][e] = 0;
-    }
+            for (int e = 0; e < 4; ++e) o[b][n][e] = 0;
 
     int key = bounds.least / keys * keys;
     copy_tile<D, queries, threads>(q, a.q + head * a.head_dim, a.q_stride, first_query, 0, a.tokens, a.head_dim);
@@ -128,22 +79,17 @@ __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a
         cp_async_commit();
         if (key < bounds.most || key + keys > all_end) {
 #pragma unroll
-            for (int b = 0; b < blocks; ++b)
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int i = min(first_query + row + b * 16 + half * 8 + lane / 4, a.tokens - 1);
-                    const int first = first_key(a, i) - key - lane % 4 * 2, last = last_key(a, i) - key - lane % 4 * 2;
-#pragma unroll
-                    for (int n = 0; n < keys / 8; ++n)
-#pragma unroll
-                        for (int e = 0; e < 2; ++e)
-                            if (n * 8 + e < first || n * 8 + e > last) s[b][n][2 * half + e] = -INFINITY;
-                }
+            for (int b = 0; b < blocks; ++b) hide_unseen<keys>(s[b], a, first_query + row + b * 16, key);
         }
-        soften<D, blocks, keys>(acc, s, c);
+#pragma unroll
+        for (int b = 0; b < blocks; ++b) {
+            float keep[2];
+            weigh<keys>(softmax[b], keep, s[b], c);
+            scale_rows<D>(o[b], keep);
+        }
         cp_async_wait<1>();  // V is here; the next K may still be on its way
         __syncthreads();
-        add_product<D, blocks, keys>(acc.o, s, v);
+        add_product<D, blocks, keys>(o, s, v);
         __syncthreads();  // before V is overwritten
     }
     cp_async_wait<0>();
@@ -152,16 +98,8 @@ __global__ void __launch_bounds__(threads) tiles_kernel(Forward<__nv_bfloat16> a
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
         float scale[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int i = first_query + row + b * 16 + half * 8 + lane / 4;
-            const float sum = quad_sum(acc.sum[b][half]);
-            scale[half] = sum > 0 ? 1.0f / sum : 0.0f;
-            if (lane % 4 == 0 && i < a.tokens)
-                store(a.lse + std::int64_t{head} * a.tokens + i,
-                      {sum > 0 ? acc.max[b][half] * a.scale + logf(sum) : -INFINITY});
-        }
-        store_rows<D>(q, acc.o[b], scale, row + b * 16, a.y + head * a.head_dim, a.y_stride, first_query, a.tokens,
+        finish_rows(scale, softmax[b], a, a.lse + std::int64_t{head} * a.tokens, first_query + row + b * 16);
+        store_rows<D>(q, o[b], scale, row + b * 16, a.y + head * a.head_dim, a.y_stride, first_query, a.tokens,
                       a.head_dim);
     }
 }

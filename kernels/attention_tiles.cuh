@@ -105,6 +105,82 @@ KEEL_INLINE void add_product(float (&o)[blocks][D / 8][4], const float (&p)[bloc
     }
 }
 
+// Over the four lanes that share a row.
+KEEL_INLINE float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(all_lanes, x, 1));
+    return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
+}
+KEEL_INLINE float quad_sum(float x) {
+    x += __shfl_xor_sync(all_lanes, x, 1);
+    return x + __shfl_xor_sync(all_lanes, x, 2);
+}
+
+// Scores of 16 queries, the first of which is `query`, over keys from `key` on: what a query does not see becomes -infinity.
+template <int keys, class Args>
+KEEL_INLINE void hide_unseen(float (&s)[keys / 8][4], const Args& a, int query, int key) {
+    const int lane = lane_of_warp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int i = min(query + half * 8 + lane / 4, a.tokens - 1);
+        const int first = first_key(a, i) - key - lane % 4 * 2, last = last_key(a, i) - key - lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                if (n * 8 + e < first || n * 8 + e > last) s[n][2 * half + e] = -INFINITY;
+    }
+}
+
+// Of the two rows that a thread holds: the largest score so far, not scaled, and this thread's part of the sum of weights.
+struct Softmax {
+    float max[2] = {-INFINITY, -INFINITY};
+    float sum[2] = {0, 0};
+};
+// Scores become weights 2^(c (score - maximum)), and the sum is brought to the new maximum; `keep` is what brings the weighted
+// sum of values there. A row that has seen no key yet has the maximum -infinity: its weights are 0, and nothing is NaN.
+template <int keys>
+KEEL_INLINE void weigh(Softmax& softmax, float (&keep)[2], float (&s)[keys / 8][4], float c) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float top = softmax.max[half];
+#pragma unroll
+        for (int n = 0; n < keys / 8; ++n) top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+        top = quad_max(top);
+        const float base = top == -INFINITY ? 0.0f : top * c;
+        keep[half] = fast_exp2(softmax.max[half] * c - base);
+        softmax.max[half] = top;
+        float sum = softmax.sum[half] * keep[half];
+#pragma unroll
+        for (int n = 0; n < keys / 8; ++n)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                s[n][e] = fast_exp2(s[n][e] * c - base);
+                sum += s[n][e];
+            }
+        softmax.sum[half] = sum;
+    }
+}
+template <int D>
+KEEL_INLINE void scale_rows(float (&o)[D / 8][4], const float (&keep)[2]) {
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o[n][e] *= keep[e / 2];
+}
+// After the last key: what the weighted sum of values is to be multiplied with, and lse of the queries from `query` on, which
+// `lse` points to for query 0.
+template <class Args>
+KEEL_INLINE void finish_rows(float (&scale)[2], const Softmax& softmax, const Args& a, float* lse, int query) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int lane = lane_of_warp(), i = query + half * 8 + lane / 4;
+        const float sum = quad_sum(softmax.sum[half]);
+        scale[half] = sum > 0 ? 1.0f / sum : 0.0f;
+        if (lane % 4 == 0 && i < a.tokens)
+            store(lse + i, {sum > 0 ? softmax.max[half] * a.scale + logf(sum) : -INFINITY});
+    }
+}
+
 // Least and largest first key of some queries.
 struct Bounds {
     int least, most;
