@@ -1,136 +1,221 @@
 #!/usr/bin/env python3
-"""tests/sim/mutate.py: proof that the suite would notice. Takes one barrier, wait, bounds check or condition at a time out of the
-CUDA kernels, builds the simulated ops again with it, and runs their tests: each mutant must fail.
+"""tests/sim/mutate.py: proof that the suite would notice. One at a time it takes each barrier, wait, bounds check and term of a mask out
+of the CUDA kernels (kernels/*.cu, *.cuh, comm/*.cu, *.cuh), and runs the tests that pass by that place: one of them must fail.
 
-    tests/sim/mutate.py BUILD_DIR [FILE.cu ...] [--only REGEX] [--write docs/cudasim_mutations.md]
+    tests/sim/mutate.py BUILD_DIR [--work FOLDER] [--only REGEX] [--list] [--write docs/mutation.txt]
 
-BUILD_DIR is a finished build. The tree is not touched: a mutant is a copy, compiled with the commands of the build, linked into a
-copy of the test. Not part of the suite (some seconds per mutant). Without files: every kernel of KEEL_CUDA_SOURCES but gpu.cu.
+BUILD_DIR is a finished build. The tree is not touched: sources with all mutants in them (tests/sim/mutants.py) are compiled once into
+the work folder with the build's own commands and linked in front of its libraries. What each mutant met is kept in the work folder, so
+that a run that was stopped goes on. Not part of the suite.
 """
 import argparse
 import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mutants as m  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TEST = "test_sim_kernels"
-SECONDS = 120  # a mutant that runs longer hangs, and is noticed by that
+PROGRAMS = {"test_sim_kernels": ("kernels",), "test_comm_nccl": ("kernels", "comm")}  # and whose objects each links
 
 
-def code_of(line):
-    """The line without its comment, padded: columns stay."""
-    at = line.find("//")
-    return line if at < 0 else line[:at] + " " * (len(line) - at)
-
-
-def mutants(text):
-    """(line number, what was done, whole text of the mutant) for every mutation of a source."""
-    lines = text.split("\n")
-    for number, line in enumerate(lines):
-        code = code_of(line)
-
-        def with_line(new):
-            return "\n".join(lines[:number] + [new] + lines[number + 1:])
-
-        # Statements that only order or wait.
-        for m in re.finditer(r"(__syncthreads|__syncwarp|barrier_sync|barrier_arrive|cp_async_commit|cp_async_wait<[^;]*>|"
-                             r"mbarrier_wait|wgmma_wait<[^;]*>|wgmma_fence|wgmma_commit)\s*\([^;]*\)\s*;", code):
-            yield number + 1, "without " + m.group(0).strip(), with_line(line[:m.start()] + ";" + line[m.end():])
-        for m in re.finditer(r"cp_async_wait<([^;]*)>", code):
-            yield (number + 1, "one group fewer waited for",
-                   with_line(line[:m.start(1)] + "(" + m.group(1) + ") + 1" + line[m.end(1):]))
-        # Guards that leave, and guards around a statement.
-        for m in re.finditer(r"\bif\s*\(([^;{}]*)\)\s*(return|continue|break);", code):
-            yield number + 1, "without " + m.group(0), with_line(line[:m.start()] + line[m.end():])
-        # Comparisons, off by one. Not of template parameters, loops counted at compile time or includes.
-        if not re.match(r"\s*(#|template|for \(int [a-z] = 0; [a-z] < [a-z]+; \+\+[a-z]\))", code):
-            for m in re.finditer(r" (<=|>=|<|>) ", code):
-                other = {"<": "<=", ">": ">=", "<=": "<", ">=": ">"}[m.group(1)]
-                yield (number + 1, f"'{m.group(1)}' became '{other}' at column {m.start() + 2}",
-                       with_line(line[:m.start()] + f" {other} " + line[m.end():]))
-        # Terms of a conjunction.
-        for m in re.finditer(r"&& ([^&|?:;]*?)(?=( &&|\)+\s|\)*;| \?|$))", code):
-            if m.group(1).count("(") != m.group(1).count(")"):
-                continue
-            yield number + 1, f"without the term '{m.group(1).strip()}'", with_line(line[:m.start()] + "&& true" + line[m.end():])
+def sources():
+    found = []
+    for folder in ("kernels", "comm"):
+        found += [f"{folder}/{f}" for f in sorted(os.listdir(os.path.join(ROOT, folder))) if f.endswith((".cu", ".cuh"))]
+    return [f for f in found if f != "kernels/gpu.cu"]  # calls of the runtime: nothing is computed there
 
 
 class Build:
-    def __init__(self, folder):
-        self.folder = os.path.abspath(folder)
+    def __init__(self, folder, work):
+        self.folder, self.work = os.path.abspath(folder), os.path.abspath(work)
+        os.makedirs(self.work, exist_ok=True)
         with open(os.path.join(self.folder, "compile_commands.json")) as f:
             self.commands = {os.path.relpath(c["file"], ROOT): c for c in json.load(f)}
-        out = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", TEST], capture_output=True, text=True, check=True)
-        self.link = out.stdout.strip().split("\n")[-1]
-        self.archive = os.path.join(self.folder, "kernels", "libkeel_kernels_sim.a")
+        self.all, self.programs, self.tests = [], {}, []
 
-    def run(self, source, text):
-        """'' if the mutant survives, else what noticed it."""
-        with tempfile.TemporaryDirectory() as folder:
-            path, obj = os.path.join(folder, os.path.basename(source)), os.path.join(folder, os.path.basename(source) + ".o")
+    def compile(self, files):
+        """Every file with its mutants; lines that the compiler cannot take with switches in them are left as they are."""
+        cache = os.path.join(self.work, "skip.json")
+        skip = set(json.load(open(cache))) if os.path.exists(cache) else set()
+        for _ in range(20):
+            found = m.Mutants(skip)
+            for file in files:
+                with open(os.path.join(ROOT, file)) as f:
+                    text = found.instrument(file, f.read())
+                self.write(file, text)
+            self.write("keel_mutant.h", m.HEADER % len(found.all))
+            bad = set()
+            for file in files:
+                if file.endswith(".cu"):
+                    bad |= self.compile_one(file)
+            if not bad:
+                self.all = found.all
+                return
+            if bad <= skip:
+                sys.exit(f"does not compile, and not for the switches: {bad}")
+            skip |= bad
+            with open(cache, "w") as f:
+                json.dump(sorted(skip), f)
+        sys.exit(f"still does not compile: {skip}")
+
+    def write(self, name, text):
+        path = os.path.join(self.work, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        old = open(path).read() if os.path.exists(path) else None
+        if old != text:
             with open(path, "w") as f:
                 f.write(text)
-            command = self.commands[source]
-            words = [w for w in shlex.split(command["command"]) if not w.endswith("ccache")]
-            words[words.index("-o") + 1] = obj
-            words[words.index("-c") + 1] = path
-            for flag in ("-MF", "-MT"):
-                if flag in words:
-                    words[words.index(flag) + 1] = os.path.join(folder, "d")
-            words = ["-O1" if w == "-O3" else w for w in words] + ["-Wno-error"]
-            if subprocess.run(words, cwd=command["directory"], capture_output=True).returncode:
-                return "the compiler"
-            archive, program = os.path.join(folder, "lib.a"), os.path.join(folder, "test")
-            shutil.copy(self.archive, archive)
-            subprocess.run(["ar", "r", archive, obj], check=True, capture_output=True)
-            link = self.link.replace("kernels/libkeel_kernels_sim.a", archive).replace(f"-o tests/sim/{TEST}", f"-o {program}")
-            link = re.sub(r" && cd .*", "", link)
-            subprocess.run(link, shell=True, cwd=self.folder, check=True, capture_output=True)
-            try:
-                ran = subprocess.run([program, "--gtest_brief=1"], capture_output=True, text=True, timeout=SECONDS)
-            except subprocess.TimeoutExpired:
-                return "a hang"
-            if ran.returncode == 0:
-                return ""
-            kinds = re.findall(r"^\s*(?:\"|Which is: \"|  )?([a-z ]+): (?:thread|threads|in block|lane|the launch|shared|output|argument|\w+ of)",
-                               ran.stdout, re.M)
-            return "finding: " + ", ".join(sorted(set(kinds))) if kinds else "values" if ran.returncode == 1 else "a crash"
+
+    def compile_one(self, file):
+        path, obj = os.path.join(self.work, file), os.path.join(self.work, file + ".o")
+        newest = max(os.path.getmtime(os.path.join(folder, f)) for folder, _, names in os.walk(self.work) for f in names
+                     if f.endswith((".cuh", ".h")) or os.path.join(folder, f) == path)
+        if os.path.exists(obj) and os.path.getmtime(obj) > newest:
+            return set()
+        command = self.commands[file]
+        words = [w for w in shlex.split(command["command"]) if not w.endswith("ccache")]
+        words[words.index("-o") + 1] = obj
+        words[words.index("-c") + 1] = path
+        for flag in ("-MF", "-MT"):
+            if flag in words:
+                words[words.index(flag) + 1] = obj + ".d"
+        words = ["-O1" if w in ("-O3", "-O2") else w for w in words]
+        words[1:1] = [f"-I{self.work}"]
+        print(f"compiling {file} with its mutants", flush=True)
+        ran = subprocess.run(words + ["-w", "-Wno-error"], cwd=command["directory"], capture_output=True, text=True)
+        if ran.returncode == 0:
+            return set()
+        places = set(re.findall(re.escape(self.work) + r"/(\S+?:\d+):\d+: (?:error|note|  required)", ran.stderr))
+        errors = set(re.findall(re.escape(self.work) + r"/(\S+?:\d+):\d+: error", ran.stderr))
+        if not errors and not places:
+            sys.exit(ran.stderr)
+        print("\n".join(line for line in ran.stderr.split("\n") if "error" in line)[:2000])
+        # Headers have one line more than their originals, for the include of the switches.
+        return {f"{p.rsplit(':', 1)[0]}:{int(p.rsplit(':', 1)[1]) - p.split(':')[0].endswith('.cuh')}" for p in errors or places}
+
+    def link(self):
+        for program, folders in PROGRAMS.items():
+            objects = [os.path.join(self.work, f + ".o") for f in sources() if f.endswith(".cu") and f.split("/")[0] in folders]
+            out = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", program], capture_output=True, text=True, check=True)
+            command = re.sub(r" && cd .*", "", [c for c in out.stdout.split("\n") if f"{program} " in c and "-o " in c][-1])
+            target = re.search(r" -o (\S+)", command).group(1)
+            path = os.path.join(self.work, program)
+            command = command.replace(f" -o {target}", f" -o {path} " + " ".join(map(shlex.quote, objects)), 1)
+            subprocess.run(command, shell=True, cwd=self.folder, check=True)
+            self.programs[program] = path
+
+    def run(self, program, test, environment, seconds):
+        """(what noticed, or ''; seconds it took)"""
+        begin = time.time()
+        try:
+            ran = subprocess.run([self.programs[program], "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={test}"],
+                                 capture_output=True, text=True, errors="replace", timeout=seconds, env={**os.environ, **environment})
+        except subprocess.TimeoutExpired:
+            return "a hang", time.time() - begin
+        took = time.time() - begin
+        if ran.returncode == 0:
+            return "", took
+        if ran.returncode == 66:
+            return "a race (ThreadSanitizer)", took
+        if ran.returncode != 1:
+            return "a crash", took
+        kinds = re.findall(r"(divergence|barrier count|deadlock|warp mismatch|inactive lane|out of bounds|misaligned|missing wait|"
+                           r"bad launch|bad copy|bad call|disagreement|nondeterminism): ", ran.stdout)
+        return ", ".join(sorted(set(kinds))) if kinds else "values", took
+
+    def look(self):
+        """Which tests pass by which switch, and how long they take."""
+        cache = os.path.join(self.work, "tests.json")
+        newest = max(os.path.getmtime(p) for p in self.programs.values())
+        if os.path.exists(cache) and os.path.getmtime(cache) > newest:
+            with open(cache) as f:
+                self.tests = json.load(f)
+            return
+        for program, path in self.programs.items():
+            listed = subprocess.run([path, "--gtest_list_tests"], capture_output=True, text=True, check=True).stdout
+            suite = ""
+            for line in listed.split("\n"):
+                name = line.split("#")[0].strip()
+                if not line.startswith("  "):
+                    suite = name
+                    continue
+                passed = os.path.join(self.work, "reached")
+                if os.path.exists(passed):
+                    os.remove(passed)
+                noticed, took = self.run(program, suite + name, {"KEEL_MUTANT": "0", "KEEL_MUTANT_REACHED": passed}, 600)
+                if noticed:
+                    sys.exit(f"{suite}{name} fails without any mutant: {noticed}")
+                with open(passed) as f:
+                    self.tests.append([took, program, suite + name, sorted(int(i) for i in f)])
+        self.tests.sort()
+        with open(cache, "w") as f:
+            json.dump(self.tests, f)
+
+    def judge(self, number):
+        near = [t for t in self.tests if number in t[3]]
+        if not near:
+            return "SURVIVED: no test passes by"
+        for took, program, test, _ in near:
+            noticed, _ = self.run(program, test, {"KEEL_MUTANT": str(number)}, 30 + 10 * took)
+            if noticed:
+                return f"{noticed} ({test})"
+        return f"SURVIVED {len(near)} tests"
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
-    parser.add_argument("files", nargs="*")
+    parser.add_argument("--work", default="/tmp/keel_mutants")
     parser.add_argument("--only", default="")
+    parser.add_argument("--list", action="store_true")
     parser.add_argument("--write")
     args = parser.parse_args()
-    build = Build(args.build)
-    files = args.files or sorted(f for f in build.commands if f.startswith("kernels/") and f.endswith(".cu") and "gpu.cu" not in f)
-    rows, survivors = [], 0
-    for source in files:
-        with open(os.path.join(ROOT, source)) as f:
-            text = f.read()
-        if build.run(source, text):
-            sys.exit(f"{source} fails without any mutation")
-        for number, what, mutant in mutants(text):
-            if not re.search(args.only, what):
-                continue
-            noticed = build.run(source, mutant)
-            survivors += not noticed
-            rows.append((source, number, what, noticed or "SURVIVED"))
-            print(f"{source}:{number}: {what}: {noticed or 'SURVIVED'}", flush=True)
-    print(f"{len(rows)} mutants, {survivors} survivors")
+    files = sources()
+    if args.list:
+        found = m.Mutants()
+        for file in files:
+            with open(os.path.join(ROOT, file)) as f:
+                found.instrument(file, f.read())
+        for file, line, what in found.all:
+            print(f"{file}:{line}: {what}")
+        print(len(found.all), "mutants")
+        return 0
+    build = Build(args.build, args.work)
+    build.compile(files)
+    build.link()
+    build.look()
+    known, state = {}, os.path.join(build.work, "met.json")
+    if os.path.exists(state):
+        with open(state) as f:
+            known = {(k, n): v for k, n, v in json.load(f)}
+    rows, seen = [], {}
+    for number, (file, line, what) in enumerate(build.all, 1):
+        key = f"{file}: {what}"
+        seen[key] = seen.get(key, 0) + 1  # the same words may stand in a file more than once
+        if not re.search(args.only, f"{file}:{line}: {what}"):
+            continue
+        met = known.get((key, seen[key]), "")
+        if not met or met.startswith("SURVIVED"):
+            met = build.judge(number)
+            print(f"{file}:{line}: {what}: {met}", flush=True)
+            known[(key, seen[key])] = met
+            with open(state, "w") as f:
+                json.dump([[k, n, v] for (k, n), v in known.items()], f)
+        rows.append((file, line, what, met))
+    survivors = [r for r in rows if r[3].startswith("SURVIVED")]
+    summary = f"{len(rows)} mutants, {len(survivors)} survivors"
+    print(summary)
     if args.write:
         with open(os.path.join(ROOT, args.write), "w") as f:
-            f.write("# Mutants of the CUDA kernels\n\nWritten by `tests/sim/mutate.py`: one barrier, wait, guard or condition at a time is "
-                    f"changed, and `{TEST}` run.\n{len(rows)} mutants, {survivors} survivors.\n\n| where | mutation | noticed by |\n|---|---|---|\n")
-            for source, number, what, noticed in rows:
-                f.write(f"| {source}:{number} | `{what.replace('|', chr(92) + '|')}` | {noticed} |\n")
+            f.write(f"tests/sim/mutate.py: {summary}. Each line: where, what was done to it, what noticed it (and in which test).\n")
+            for file, line, what, met in survivors + [r for r in rows if r not in survivors]:
+                f.write(f"{file}:{line}: {what}: {met}\n")
     return 1 if survivors else 0
 
 
