@@ -7,6 +7,8 @@
 // registers.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/matmul.h"
 #include "kernels/matmul_tile.h"
 
@@ -104,15 +106,18 @@ void slivers_of_a(const MatmulOperand<T>& a, std::int64_t m, std::int64_t row, c
         }
         return;
     }
-    // k outside, so that A's memory is read in long rows.
-    for (std::int64_t i = 0; i < k; ++i, in += a.col_stride)
+    // Some k at a time, so that A's memory is read in long rows and a sliver is written in long runs.
+    constexpr std::int64_t together = 16;
+    for (std::int64_t i = 0; i < k; i += together)
         for (std::int64_t s = 0; s < cut.pieces; ++s) {
-            const std::int64_t first = cut.begin(s);
-            float* const to = out + s * sliver_floats(k) + i * sliver_rows;
-            for (std::int64_t r = 0; r < sliver_rows; r += simd::width)
-                simd::store(to + r, row + first + r + simd::width <= m ? simd::load(in + first + r)
-                                    : row + first + r < m ? simd::load_part(in + first + r, m - row - first - r)
-                                                          : simd::Float{});
+            const std::int64_t first = cut.begin(s), left = m - row - first;
+            const T* from = in + i * a.col_stride + first;
+            float* to = out + s * sliver_floats(k) + i * sliver_rows;
+            for (std::int64_t j = 0; j < std::min(together, k - i); ++j, from += a.col_stride, to += sliver_rows)
+                for (std::int64_t r = 0; r < sliver_rows; r += simd::width)
+                    simd::store(to + r, r + simd::width <= left ? simd::load(from + r)
+                                        : r < left              ? simd::load_part(from + r, left - r)
+                                                                : simd::Float{});
         }
 }
 

@@ -56,12 +56,17 @@ Kernels kernels(Order order, std::int64_t rows);
 // By three vectors, which must lie side by side; at most max_rows_of_three rows.
 void (*kernel_of_three(Order order, std::int64_t rows))(const Product&);
 
-// The pieces in which `rows` rows are worked: even, none longer than `most`.
+// The pieces in which `total` rows are worked: even, the longer ones first, none longer than `most`. One division here,
+// because many pieces are asked for in loops that are as short as one.
 struct Cut {
-    std::int64_t total, pieces;
-    Cut(std::int64_t length, std::int64_t most) : total(length), pieces((length + most - 1) / most) {}
-    std::int64_t begin(std::int64_t i) const { return total * i / pieces; }
-    std::int64_t size(std::int64_t i) const { return begin(i + 1) - begin(i); }
+    std::int64_t total, pieces, least, longer;
+    Cut(std::int64_t length, std::int64_t most)
+        : total(length),
+          pieces((length + most - 1) / most),
+          least(pieces > 0 ? total / pieces : 0),
+          longer(total - least * pieces) {}
+    std::int64_t begin(std::int64_t i) const { return i * least + (i < longer ? i : longer); }
+    std::int64_t size(std::int64_t i) const { return least + (i < longer ? 1 : 0); }
 };
 
 // C [rows, columns] for any number of rows; columns is a multiple of `lanes`. before() is called before every tile.
