@@ -28,6 +28,7 @@ const char* name_of(Element element) {
         case Element::f32: return "float32";
         case Element::f64: return "float64";
         case Element::bf16: return "bfloat16";
+        case Element::f16: return "float16";
         case Element::i64: return "int64";
         case Element::raw: break;
     }

@@ -39,7 +39,7 @@ namespace keel {
 enum class Collective : std::uint8_t {
     all_reduce, all_reduce_max, reduce_scatter, all_gather, broadcast, all_to_all, barrier, any, all
 };
-enum class Element : std::uint8_t { f32, f64, bf16, i64, raw };  // raw: moved, never summed
+enum class Element : std::uint8_t { f32, f64, bf16, f16, i64, raw };  // raw: moved, never summed
 
 struct Traffic {  // bytes this rank has sent; all_reduce_max is in all_reduce; votes and barriers are not counted
     std::int64_t all_reduce = 0, reduce_scatter = 0, all_gather = 0, broadcast = 0, all_to_all = 0, send = 0;
@@ -84,7 +84,7 @@ public:
     const std::string& name() const { return name_; }                  // "tp", "dp_cp", …
     const std::vector<int>& members() const { return members_; }       // rank of the group → rank of the world
 
-    // Sums x over the group, in place. T is float, double, std::int64_t (wraps around) or bf16 (summed in float,
+    // Sums x over the group, in place. T is float, double, std::int64_t (wraps around), bf16 or f16 (summed in float,
     // rounded once). Each rank sends 2 (n-1)/n of x.
     template <class T> void all_reduce(Stream& stream, View<T> x) {
         reduction<T>(stream, Collective::all_reduce, x, x, x.size());
@@ -202,6 +202,7 @@ private:
         if constexpr (std::is_same_v<T, float>) return Element::f32;
         else if constexpr (std::is_same_v<T, double>) return Element::f64;
         else if constexpr (std::is_same_v<T, bf16>) return Element::bf16;
+        else if constexpr (std::is_same_v<T, f16>) return Element::f16;
         else if constexpr (std::is_same_v<T, std::int64_t>) return Element::i64;
         else return Element::raw;
     }
@@ -215,7 +216,7 @@ private:
     }
     template <class T>
     void reduction(Stream& stream, Collective kind, View<T> out, View<const T> in, std::int64_t count) {
-        static_assert(element<T>() != Element::raw, "sums are of float, double, bf16 and std::int64_t");
+        static_assert(element<T>() != Element::raw, "sums are of float, double, bf16, f16 and std::int64_t");
         movement(stream, kind, out, in, count);
     }
     void expect_parts(const char* what, std::int64_t all, std::int64_t part) const;

@@ -93,6 +93,7 @@ inline void reduce_ranks(Stream& stream, const Group::Call& call, std::byte* out
             return reduce_ranks<__nv_bfloat16>(stream, largest, out, own, parts, stride_bytes, count, ranks, rank);
         case Element::i64:
             return reduce_ranks<std::int64_t>(stream, largest, out, own, parts, stride_bytes, count, ranks, rank);
+        case Element::f16:  // the CPU's alone
         case Element::raw:
             break;
     }

@@ -13,6 +13,7 @@ constexpr std::int64_t copy_tile_bytes = 256 << 10;
 // The type that elements are summed in.
 template <class T> struct Wide { using type = T; };
 template <> struct Wide<bf16> { using type = float; };
+template <> struct Wide<f16> { using type = float; };
 template <> struct Wide<std::int64_t> { using type = std::uint64_t; };
 
 struct Sum {
@@ -63,6 +64,7 @@ void reduce(Stream* stream, Element element, std::span<const std::byte* const> i
         case Element::f32: return reduce<float, Op>(stream, ins, outs, count);
         case Element::f64: return reduce<double, Op>(stream, ins, outs, count);
         case Element::bf16: return reduce<bf16, Op>(stream, ins, outs, count);
+        case Element::f16: return reduce<f16, Op>(stream, ins, outs, count);
         case Element::i64: return reduce<std::int64_t, Op>(stream, ins, outs, count);
         case Element::raw: break;
     }

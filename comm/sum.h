@@ -11,7 +11,7 @@
 namespace keel {
 
 // out[i] = in[0][i] + in[1][i] + … for 0 ≤ i < count, from left to right, written to every pointer of `outs`; an out
-// may be one of the ins. call.kind chooses sum or maximum, call.element the type. bf16 is summed in float and rounded
+// may be one of the ins. call.kind chooses sum or maximum, call.element the type. bf16 and f16 are summed in float and rounded
 // once, int64 wraps around, a NaN is the largest number. `stream` may be null; its threads do not change the bits.
 // Allocates nothing.
 void reduce_in_order(Stream* stream, const Group::Call& call, std::span<const std::byte* const> ins,

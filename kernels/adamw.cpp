@@ -58,5 +58,6 @@ template <class T> void adamw(Stream& stream, const Adamw<T>& args) {
 
 template void adamw<float>(Stream&, const Adamw<float>&);
 template void adamw<bf16>(Stream&, const Adamw<bf16>&);
+template void adamw<f16>(Stream&, const Adamw<f16>&);
 
 }  // namespace keel

@@ -171,7 +171,9 @@ std::int64_t attention_scratch_bytes(std::int64_t tokens, std::int64_t heads, st
 
 template void attention_forward(Stream&, const AttentionForward<float>&);
 template void attention_forward(Stream&, const AttentionForward<bf16>&);
+template void attention_forward(Stream&, const AttentionForward<f16>&);
 template void attention_backward(Stream&, const AttentionBackward<float>&);
 template void attention_backward(Stream&, const AttentionBackward<bf16>&);
+template void attention_backward(Stream&, const AttentionBackward<f16>&);
 
 }  // namespace keel

@@ -14,7 +14,7 @@
 // blocks with online softmax. Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation:
 // docs/kernel_math.md.
 //
-// Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float or bf16; scores, softmax and
+// Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float, bf16 or f16; scores, softmax and
 //         sums are float.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 //         A query's y and lse depend on its own interval alone: alone or in a batch, it has the same bits.

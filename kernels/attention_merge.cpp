@@ -100,6 +100,7 @@ void round_sum(Stream& stream, const RoundSum<T>& a) {
     template void round_sum(Stream&, const RoundSum<T>&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(bf16)
+KEEL_INSTANTIATE(f16)
 #undef KEEL_INSTANTIATE
 
 }  // namespace keel

@@ -6,7 +6,7 @@
 // written, and by round_sum at the end. Merging into a y of T would round it once for every part. Derivation:
 // docs/kernel_math.md.
 //
-// Layout  rows may be strided; lse contiguous. T is float or bf16.
+// Layout  rows may be strided; lse contiguous. T is float, bf16 or f16.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads. Parts count in the order of calls.
 // Errors  throws Error before launching if shapes disagree.
 // Alias   none.

@@ -56,7 +56,10 @@ template void convert<float, float>(Stream&, const Convert<float, float>&);
 template void convert<float, bf16>(Stream&, const Convert<float, bf16>&);
 template void convert<bf16, float>(Stream&, const Convert<bf16, float>&);
 template void convert<bf16, bf16>(Stream&, const Convert<bf16, bf16>&);
+template void convert<float, f16>(Stream&, const Convert<float, f16>&);
+template void convert<f16, float>(Stream&, const Convert<f16, float>&);
 template void add<float>(Stream&, const Add<float>&);
 template void add<bf16>(Stream&, const Add<bf16>&);
+template void add<f16>(Stream&, const Add<f16>&);
 
 }  // namespace keel

@@ -1,6 +1,6 @@
 // kernels/convert.h: casts between element types, and the elementwise sum.
 //
-// Layout  flat, contiguous. float -> bf16 rounds to nearest even; NaN stays NaN.
+// Layout  flat, contiguous. float -> bf16 or f16 rounds to nearest even; NaN stays NaN.
 // Order   asynchronous on `stream`. Element by element.
 // Errors  throws Error before launching if sizes disagree.
 #pragma once

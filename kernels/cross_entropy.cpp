@@ -107,7 +107,7 @@ void merge_cpu(Stream& stream, const CrossEntropyMerge& a) {
 // max - target is exact or nearly so for logits of any size; lse itself would first lose the small part of a large one.
 float loss_of(float max, float sum, float target) { return std::log(sum) + (max - target); }
 
-// d loss / d logit = softmax * (1 + 2 z_loss lse) - [column is the label].
+// scale * d loss / d logit = scale * (softmax * (1 + 2 z_loss lse) - [column is the label]).
 template <class T> void grad_cpu(Stream& stream, const CrossEntropyGrad<T>& a) {
     const std::int64_t vocab = a.logits.dim(1);
     parallel_rows(stream, a.logits.dim(0), vocab, [&](std::int64_t begin, std::int64_t end) {
@@ -120,14 +120,14 @@ template <class T> void grad_cpu(Stream& stream, const CrossEntropyGrad<T>& a) {
                 continue;
             }
             const float max = a.max[t], lse = max + std::log(a.sum[t]);
-            const float scale = (1.0f + 2.0f * a.z_loss * lse) / a.sum[t];
+            const float scale = a.scale * (1.0f + 2.0f * a.z_loss * lse) / a.sum[t];
             a.loss[t] = loss_of(max, a.sum[t], a.target[t]) + a.z_loss * lse * lse;
-            // The label's own gradient, from its logit before dlogits overwrites it, so that bf16 rounds it once.
+            // The label's own gradient, from its logit before dlogits overwrites it, so that T rounds it once.
             const std::int64_t column = a.labels[t] - a.vocab_begin;
             const bool here = column >= 0 && column < vocab;
             const float label_logit = here ? x[column] : 0.0f;
             simd::sweep(vocab, [&](auto at) { at.store(dx, simd::exp_nonpositive(at.load(x) - max) * scale); });
-            if (here) dx[column] = T(simd::exp_nonpositive(simd::set(label_logit - max))[0] * scale - 1.0f);
+            if (here) dx[column] = T(simd::exp_nonpositive(simd::set(label_logit - max))[0] * scale - a.scale);
         }
     });
 }
@@ -164,5 +164,6 @@ void cross_entropy_loss(Stream& stream, const CrossEntropyLoss& args) {
 
 template void cross_entropy_grad<float>(Stream&, const CrossEntropyGrad<float>&);
 template void cross_entropy_grad<bf16>(Stream&, const CrossEntropyGrad<bf16>&);
+template void cross_entropy_grad<f16>(Stream&, const CrossEntropyGrad<f16>&);
 
 }  // namespace keel

@@ -74,14 +74,14 @@ template <class T, int n>
 __global__ void __launch_bounds__(threads)
     grad_kernel(float* loss, T* dlogits, const float* logits, const std::int32_t* labels, const float* max,
                 const float* sum, const float* target, std::int64_t dlogits_stride, std::int64_t stride,
-                std::int64_t vocab, std::int64_t vocab_begin, float z_loss) {
+                std::int64_t vocab, std::int64_t vocab_begin, float z_loss, float grad_scale) {
     const std::int64_t token = blockIdx.x;
     const float* const row = logits + token * stride;
     T* const to = dlogits + token * dlogits_stride;
     const std::int32_t label = load(labels + token).at[0];
     const bool ignored = label < 0;
     const float top = load(max + token).at[0], total = load(sum + token).at[0], lse = top + logf(total);
-    const float scale = (1.0f + 2.0f * z_loss * lse) / total;
+    const float scale = grad_scale * (1.0f + 2.0f * z_loss * lse) / total;
     if (threadIdx.x == 0)
         store(loss + token, {ignored ? 0.0f : loss_of(top, total, load(target + token).at[0]) + z_loss * lse * lse});
     for (std::int64_t i = std::int64_t{threadIdx.x} * n; i < vocab; i += threads * n) {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(threads)
         Pack<T, n> d;
 #pragma unroll
         for (int k = 0; k < n; ++k) {
-            const float g = expf(v.at[k] - top) * scale - (vocab_begin + i + k == label ? 1.0f : 0.0f);
+            const float g = expf(v.at[k] - top) * scale - (vocab_begin + i + k == label ? grad_scale : 0.0f);
             d.at[k] = from_float<T>(ignored ? 0.0f : g);
         }
         store<n>(to + i, d);
@@ -117,7 +117,7 @@ void grad(Stream& stream, const CrossEntropyGrad<T>& a) {
     const auto go = [&](auto* kernel) {
         launch(stream, a_block_each(tokens), kernel, a.loss.data(), kernel_pointer(a.dlogits), a.logits.data(),
                a.labels.data(), a.max.data(), a.sum.data(), a.target.data(), a.dlogits.stride(), a.logits.stride(),
-               vocab, a.vocab_begin, a.z_loss);
+               vocab, a.vocab_begin, a.z_loss, a.scale);
     };
     if (pieces_in_vectors_of(4, a.logits, a.logits.dim(1)) && pieces_in_vectors_of(4, a.dlogits, a.dlogits.dim(1)))
         go(grad_kernel<K, 4>);

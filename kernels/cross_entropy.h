@@ -39,6 +39,7 @@ template <class T> struct CrossEntropyGrad {
     View<const float> max, sum, target;  // [tokens]       read; over the whole vocabulary
     std::int64_t vocab_begin;
     float z_loss;                      // 0 turns it off
+    float scale = 1;                   // of the gradient alone, so that f16 holds it (engine/fault/loss_scale.h)
 };
 void cross_entropy_stats(Stream& stream, const CrossEntropyStats& args);
 void cross_entropy_merge(Stream& stream, const CrossEntropyMerge& args);

@@ -7,6 +7,9 @@
 // asks the stream for a crew, and such a stream has none.
 #pragma once
 
+#include <type_traits>
+
+#include "kernels/base/dtype.h"
 #include "kernels/base/error.h"
 #include "kernels/base/stream.h"
 
@@ -21,9 +24,19 @@ template <class Args>
 void run(Stream& stream, const Args& args);
 }
 
+// Arguments with f16 among their types: the CPU's alone.
+template <class Args>
+constexpr bool has_f16 = false;
+template <template <class...> class Op, class... T>
+constexpr bool has_f16<Op<T...>> = (std::is_same_v<T, f16> || ...);
+
 // True if the op was queued on the stream's device; false if the stream is the CPU's.
 template <class Args>
 bool run_on_device(Stream& stream, [[maybe_unused]] const Args& args) {
+    if constexpr (has_f16<Args>) {
+        if (stream.device() != Device::cpu) fail("f16 is a type of the CPU's ops; a GPU computes in bf16 or f32");
+        return false;
+    }
     switch (stream.device()) {
         case Device::cpu:
             return false;

@@ -80,7 +80,9 @@ template <class T> void embedding_backward(Stream& stream, const EmbeddingBackwa
 
 template void embedding_forward<float>(Stream&, const EmbeddingForward<float>&);
 template void embedding_forward<bf16>(Stream&, const EmbeddingForward<bf16>&);
+template void embedding_forward<f16>(Stream&, const EmbeddingForward<f16>&);
 template void embedding_backward<float>(Stream&, const EmbeddingBackward<float>&);
 template void embedding_backward<bf16>(Stream&, const EmbeddingBackward<bf16>&);
+template void embedding_backward<f16>(Stream&, const EmbeddingBackward<f16>&);
 
 }  // namespace keel

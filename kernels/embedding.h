@@ -1,7 +1,7 @@
 // kernels/embedding.h: y = w[id] per token, for the rows of the vocabulary that this shard holds.
 //
 // Layout  row-major, contiguous. w holds rows [vocab_begin, vocab_begin + vocab) of the whole table; an id outside of
-//         them yields zeros (another shard has it), and its gradient is dropped. T is float or bf16.
+//         them yields zeros (another shard has it), and its gradient is dropped. T is float, bf16 or f16.
 // Order   asynchronous on `stream`. A row's gradient is summed in token order: same inputs, same bits.
 // Errors  throws Error before launching if shapes disagree. Ids are checked against the vocabulary where data enters.
 #pragma once

@@ -89,7 +89,9 @@ template <class T> void head_norm_backward(Stream& stream, const HeadNormBackwar
 
 template void head_norm_forward<float>(Stream&, const HeadNormForward<float>&);
 template void head_norm_forward<bf16>(Stream&, const HeadNormForward<bf16>&);
+template void head_norm_forward<f16>(Stream&, const HeadNormForward<f16>&);
 template void head_norm_backward<float>(Stream&, const HeadNormBackward<float>&);
 template void head_norm_backward<bf16>(Stream&, const HeadNormBackward<bf16>&);
+template void head_norm_backward<f16>(Stream&, const HeadNormBackward<f16>&);
 
 }  // namespace keel

@@ -1,7 +1,7 @@
 // kernels/head_norm.h: RMSNorm of every head of q or k over head_dim, with one gain for all heads (Qwen3's q_norm, k_norm).
 // The same mathematics as kernels/rmsnorm.h, on rows that are head_dim slices of a wider, strided matrix.
 //
-// Layout  x, y, dx, dy may have strided rows (columns of a packed qkv); rstd is contiguous. T is float or bf16.
+// Layout  x, y, dx, dy may have strided rows (columns of a packed qkv); rstd is contiguous. T is float, bf16 or f16.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 // Errors  throws Error before launching if shapes disagree.
 #pragma once

@@ -136,12 +136,17 @@ void bias_grad(Stream& stream, const BiasGrad<T>& a) {
 
 template void linear_forward(Stream&, const LinearForward<float, float>&);
 template void linear_forward(Stream&, const LinearForward<bf16, float>&);
+template void linear_forward(Stream&, const LinearForward<f16, float>&);
 template void linear_forward(Stream&, const LinearForward<bf16, bf16>&);
+template void linear_forward(Stream&, const LinearForward<f16, f16>&);
 template void linear_dgrad(Stream&, const LinearDgrad<float>&);
 template void linear_dgrad(Stream&, const LinearDgrad<bf16>&);
+template void linear_dgrad(Stream&, const LinearDgrad<f16>&);
 template void linear_wgrad(Stream&, const LinearWgrad<float>&);
 template void linear_wgrad(Stream&, const LinearWgrad<bf16>&);
+template void linear_wgrad(Stream&, const LinearWgrad<f16>&);
 template void bias_grad(Stream&, const BiasGrad<float>&);
 template void bias_grad(Stream&, const BiasGrad<bf16>&);
+template void bias_grad(Stream&, const BiasGrad<f16>&);
 
 }  // namespace keel

@@ -1,8 +1,8 @@
 // kernels/linear.h: y = x w^T (+ bias), its two gradients, and the bias gradient. Derivation: docs/kernel_math.md.
 //
 // Layout  row-major; x, y, dx, dy may have strided rows, w and dw are contiguous. w is [out, in], as model files store it.
-//         T is float or bf16; sums are float either way, in an order that depends on the shape alone.
-//         Y is T, or float where bf16 operands feed something that wants the full sum (logits).
+//         T is float, bf16 or f16; sums are float either way, in an order that depends on the shape alone.
+//         Y is T, or float where operands of two bytes feed something that wants the full sum (logits).
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 // Errors  throws Error before launching if shapes disagree.
 // Alias   none of the written tensors may overlap a read one.

@@ -82,21 +82,21 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
         }
 }
 
-// A bf16 result whose k is worked in pieces: the pieces meet in float, and are rounded once.
-template <class Path, class T>
-void multiply_in_pieces(Stream& stream, const Matmul<T, bf16>& p) {
+// A result of two bytes whose k is worked in pieces: the pieces meet in float, and are rounded once.
+template <class Path, class T, class C>
+void multiply_in_pieces(Stream& stream, const Matmul<T, C>& p) {
     float* const sums = reinterpret_cast<float*>(stream.shared_workspace());
     const std::int64_t half = stream.shared_bytes() / 128 * 64, columns = std::min<std::int64_t>(p.n, 1024);
     const std::int64_t most_rows = std::min(p.m, half / 4 / columns);
     for (std::int64_t column = 0; column < p.n; column += columns)
         for (std::int64_t row = 0; row < p.m; row += most_rows) {
             const std::int64_t rows = std::min(most_rows, p.m - row), width = std::min(columns, p.n - column);
-            bf16* const out = p.c + row * p.c_stride + column;
+            C* const out = p.c + row * p.c_stride + column;
             const auto each_row = [&](auto body) {
                 stream.parallel(rows, [&](std::int64_t r, int) { body(sums + r * width, out + r * p.c_stride); });
             };
             if (p.accumulate)
-                each_row([&](float* sum, const bf16* c) {
+                each_row([&](float* sum, const C* c) {
                     for (std::int64_t i = 0; i < width; ++i) sum[i] = static_cast<float>(c[i]);
                 });
             MatmulOperand<T> a = p.a, b = p.b;
@@ -113,8 +113,8 @@ void multiply_in_pieces(Stream& stream, const Matmul<T, bf16>& p) {
                                       .bias = p.bias ? p.bias + column : nullptr},
                                      reinterpret_cast<typename Path::Element*>(stream.shared_workspace() + half),
                                      half / static_cast<std::int64_t>(sizeof(typename Path::Element)));
-            each_row([&](const float* sum, bf16* c) {
-                for (std::int64_t i = 0; i < width; ++i) c[i] = bf16(sum[i]);
+            each_row([&](const float* sum, C* c) {
+                for (std::int64_t i = 0; i < width; ++i) c[i] = C(sum[i]);
             });
         }
 }
@@ -123,7 +123,7 @@ template <class Path, class T, class C>
 void multiply(Stream& stream, const Matmul<T, C>& p) {
     using Element = typename Path::Element;
     const std::int64_t room = stream.shared_bytes() / static_cast<std::int64_t>(sizeof(Element));
-    if constexpr (std::is_same_v<C, bf16>)
+    if constexpr (!std::is_same_v<C, float>)
         if (gemm::Plan(p.m, p.n, p.k, room, Path::limits).splits_k({p.k, Path::limits}))
             return multiply_in_pieces<Path>(stream, p);
     multiply<Path>(stream, p, reinterpret_cast<Element*>(stream.shared_workspace()), room);
@@ -188,11 +188,16 @@ const char* matmul_isa() {
 
 template void matmul(Stream&, const Matmul<float, float>&);
 template void matmul(Stream&, const Matmul<bf16, float>&);
+template void matmul(Stream&, const Matmul<f16, float>&);
 template void matmul(Stream&, const Matmul<bf16, bf16>&);
+template void matmul(Stream&, const Matmul<f16, f16>&);
 template void matmul_serial(const Matmul<float, float>&, std::byte*);
 template void matmul_serial(const Matmul<bf16, float>&, std::byte*);
+template void matmul_serial(const Matmul<f16, float>&, std::byte*);
 template void matmul_serial(const Matmul<bf16, bf16>&, std::byte*);
+template void matmul_serial(const Matmul<f16, f16>&, std::byte*);
 template const char* matmul_isa<float>();
 template const char* matmul_isa<bf16>();
+template const char* matmul_isa<f16>();
 
 }  // namespace keel

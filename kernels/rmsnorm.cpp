@@ -127,9 +127,12 @@ template <class T> void rmsnorm_backward(Stream& stream, const RmsnormBackward<T
 
 template void rmsnorm_forward<float>(Stream&, const RmsnormForward<float>&);
 template void rmsnorm_forward<bf16>(Stream&, const RmsnormForward<bf16>&);
+template void rmsnorm_forward<f16>(Stream&, const RmsnormForward<f16>&);
 template void add_rmsnorm_forward<float>(Stream&, const AddRmsnormForward<float>&);
 template void add_rmsnorm_forward<bf16>(Stream&, const AddRmsnormForward<bf16>&);
+template void add_rmsnorm_forward<f16>(Stream&, const AddRmsnormForward<f16>&);
 template void rmsnorm_backward<float>(Stream&, const RmsnormBackward<float>&);
 template void rmsnorm_backward<bf16>(Stream&, const RmsnormBackward<bf16>&);
+template void rmsnorm_backward<f16>(Stream&, const RmsnormBackward<f16>&);
 
 }  // namespace keel

@@ -1,7 +1,7 @@
 // kernels/rmsnorm.h: y = gain * x * rstd per token, with rstd = 1 / sqrt(mean(x*x) + eps), with and without a residual add.
 // Zhang & Sennrich 2019, arXiv:1910.07467. Derivation of the backward: docs/kernel_math.md, "rmsnorm".
 //
-// Layout  row-major, contiguous. T is float or bf16; sums and rstd are float either way. As in the released Llama, Mistral
+// Layout  row-major, contiguous. T is float, bf16 or f16; sums and rstd are float either way. As in the released Llama, Mistral
 //         and Qwen models, x * rstd is rounded to T before it is multiplied by gain.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 // Errors  throws Error before launching if shapes disagree.

@@ -148,7 +148,9 @@ template <class T> void rope_backward(Stream& stream, const Rope<T>& args) {
 
 template void rope_forward<float>(Stream&, const Rope<float>&);
 template void rope_forward<bf16>(Stream&, const Rope<bf16>&);
+template void rope_forward<f16>(Stream&, const Rope<f16>&);
 template void rope_backward<float>(Stream&, const Rope<float>&);
 template void rope_backward<bf16>(Stream&, const Rope<bf16>&);
+template void rope_backward<f16>(Stream&, const Rope<f16>&);
 
 }  // namespace keel

@@ -3,7 +3,7 @@
 // 2023, arXiv:2309.00071), longrope (Ding et al. 2024, arXiv:2402.13753). A rotation is orthogonal, so backward is the
 // rotation by the opposite angle.
 //
-// Layout  x may have strided rows and is changed in place. T is float or bf16; angles, cos and sin are float, computed
+// Layout  x may have strided rows and is changed in place. T is float, bf16 or f16; angles, cos and sin are float, computed
 // in
 //         double when the table is made (a bf16 position is already wrong at 257).
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.

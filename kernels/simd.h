@@ -1,7 +1,7 @@
 // kernels/simd.h: one vector of floats as wide as the processor this was compiled for, and the few functions ops need.
 //
-// GCC and Clang vector extensions: + - * / and comparisons are the language's own. Loads take float or bf16 and need no
-// alignment. A reduction adds lanes in a fixed tree, so a result depends on the width, not on timing. `sweep` walks a
+// GCC and Clang vector extensions: + - * / and comparisons are the language's own. Loads take float, bf16 or f16 and need
+// no alignment. A reduction adds lanes in a fixed tree, so a result depends on the width, not on timing. `sweep` walks a
 // row, tail included, so that an op writes its arithmetic once.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -83,9 +84,42 @@ inline void store(bf16* p, Float v) {
     const Half h = upper_halves(round_bits(v));
     std::memcpy(p, &h, sizeof h);
 }
+// f16 bits to float and back, by the processor: it keeps subnormals, whatever its control register says of them.
+inline Float from_f16(Half h) {
+#if defined(KEEL_SIMD_AVX512)
+    return static_cast<Float>(_mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(h)));
+#elif defined(__F16C__)
+    return static_cast<Float>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(h)));
+#else
+    Float v;
+    for (int i = 0; i < width; ++i) v[i] = static_cast<float>(std::bit_cast<f16>(std::uint16_t(h[i])));
+    return v;
+#endif
+}
+inline Half to_f16(Float v) {
+#if defined(KEEL_SIMD_AVX512)
+    return reinterpret_cast<Half>(_mm512_maskz_cvtps_ph(0xffff, static_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+    return reinterpret_cast<Half>(_mm256_cvtps_ph(static_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+#else
+    Half h;
+    for (int i = 0; i < width; ++i) h[i] = f16(v[i]).bits;
+    return h;
+#endif
+}
+inline Float load(const f16* p) {
+    Half h;
+    std::memcpy(&h, p, sizeof h);
+    return from_f16(h);
+}
+inline void store(f16* p, Float v) {
+    const Half h = to_f16(v);
+    std::memcpy(p, &h, sizeof h);
+}
 // v as it would read back after a store to T.
 template <class T> inline Float rounded(Float v);
 template <> inline Float rounded<float>(Float v) { return v; }
+template <> inline Float rounded<f16>(Float v) { return from_f16(to_f16(v)); }
 template <> inline Float rounded<bf16>(Float v) { return reinterpret_cast<Float>(round_bits(v) & 0xffff0000u); }
 
 // The first n < width elements; missing lanes read as `fill` and are not written.
@@ -94,15 +128,20 @@ inline __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n)
 inline Float load_part(const float* p, std::int64_t n, float fill = 0.0f) {
     return static_cast<Float>(_mm512_mask_loadu_ps(_mm512_set1_ps(fill), first(n), p));
 }
-inline Float load_part(const bf16* p, std::int64_t n, float fill = 0.0f) {
-    const __m256i h = _mm256_mask_loadu_epi16(_mm256_set1_epi16(static_cast<short>(bf16(fill).bits)), first(n), p);
-    return widen(reinterpret_cast<Half>(h));
+template <class T> inline Half load_half_part(const T* p, std::int64_t n, float fill) {
+    return reinterpret_cast<Half>(
+        _mm256_mask_loadu_epi16(_mm256_set1_epi16(static_cast<short>(T(fill).bits)), first(n), p));
 }
+inline Float load_part(const bf16* p, std::int64_t n, float fill = 0.0f) { return widen(load_half_part(p, n, fill)); }
+inline Float load_part(const f16* p, std::int64_t n, float fill = 0.0f) { return from_f16(load_half_part(p, n, fill)); }
 inline void store_part(float* p, Float v, std::int64_t n) {
     _mm512_mask_storeu_ps(p, first(n), static_cast<__m512>(v));
 }
 inline void store_part(bf16* p, Float v, std::int64_t n) {
     _mm256_mask_storeu_epi16(p, first(n), reinterpret_cast<__m256i>(upper_halves(round_bits(v))));
+}
+inline void store_part(f16* p, Float v, std::int64_t n) {
+    _mm256_mask_storeu_epi16(p, first(n), reinterpret_cast<__m256i>(to_f16(v)));
 }
 #else
 template <class T> inline Float load_part(const T* p, std::int64_t n, float fill = 0.0f) {

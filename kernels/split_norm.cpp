@@ -127,6 +127,7 @@ void split_norm_backward(Stream& stream, const SplitNormBackward<T>& args) {
     template void split_norm_backward<T>(Stream&, const SplitNormBackward<T>&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(bf16)
+KEEL_INSTANTIATE(f16)
 #undef KEEL_INSTANTIATE
 
 }  // namespace keel

@@ -6,7 +6,7 @@
 //   backward   sums = Σ gain * dy * x * rstd   dx = rstd * (gain * dy - x * rstd * sums / width)
 //                                              dgain += Σ over tokens of dy * x * rstd
 //
-// Layout  x, y, dx, dy may have strided rows (columns of a packed qkv); the rest is contiguous. T is float or bf16. x *
+// Layout  x, y, dx, dy may have strided rows (columns of a packed qkv); the rest is contiguous. T is float, bf16 or f16. x *
 //         rstd is rounded to T before it is multiplied by gain, as in kernels/rmsnorm.h.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 // Errors  throws Error before launching if shapes disagree.

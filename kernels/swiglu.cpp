@@ -79,7 +79,9 @@ template <class T> void swiglu_backward(Stream& stream, const SwigluBackward<T>&
 
 template void swiglu_forward<float>(Stream&, const SwigluForward<float>&);
 template void swiglu_forward<bf16>(Stream&, const SwigluForward<bf16>&);
+template void swiglu_forward<f16>(Stream&, const SwigluForward<f16>&);
 template void swiglu_backward<float>(Stream&, const SwigluBackward<float>&);
 template void swiglu_backward<bf16>(Stream&, const SwigluBackward<bf16>&);
+template void swiglu_backward<f16>(Stream&, const SwigluBackward<f16>&);
 
 }  // namespace keel

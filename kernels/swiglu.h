@@ -1,6 +1,6 @@
 // kernels/swiglu.h: y = silu(gate) * up, with silu(g) = g / (1 + exp(-g)). Shazeer 2020, arXiv:2002.05202.
 //
-// Layout  row-major, contiguous. gate_up is packed: ffn columns of gate, then ffn of up. T is float or bf16, maths float.
+// Layout  row-major, contiguous. gate_up is packed: ffn columns of gate, then ffn of up. T is float, bf16 or f16, maths float.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 // Errors  throws Error before launching if shapes disagree.
 #pragma once

@@ -44,7 +44,7 @@ template <class T> T sum_of(int ranks, std::int64_t i) {
         for (int r = 0; r < ranks; ++r) sum += static_cast<std::uint64_t>(value<T>(r, i));
         return static_cast<std::int64_t>(sum);
     } else {
-        using W = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+        using W = std::conditional_t<sizeof(T) == 2, float, T>;
         W sum = static_cast<W>(value<T>(0, i));
         for (int r = 1; r < ranks; ++r) sum += static_cast<W>(value<T>(r, i));
         return static_cast<T>(sum);
@@ -70,6 +70,7 @@ void sums_are_formed_in_the_order_of_ranks(World& world) {
             sum_one<float>(*g, stream, n);
             sum_one<double>(*g, stream, n);
             sum_one<bf16>(*g, stream, n);
+            if (world.transport() != std::string("nccl")) sum_one<f16>(*g, stream, n);  // a type of the CPU's
             sum_one<std::int64_t>(*g, stream, n);
         }
     }

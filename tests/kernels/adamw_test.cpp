@@ -100,6 +100,7 @@ template <class T> void matches() {
 }
 TEST(Adamw, MatchesTheReferenceInFloatAlsoWhenMasterIsTheParameter) { matches<float>(); }
 TEST(Adamw, MatchesTheReferenceInBf16AndRoundsTheMasterWeight) { matches<bf16>(); }
+TEST(Adamw, MatchesTheReferenceInF16AndRoundsTheMasterWeight) { matches<f16>(); }
 
 TEST(Adamw, RefusesWhatCannotBeAStep) {
     Tensor<float> x(4), three(3);

@@ -1,4 +1,4 @@
-// Attention in double, and how far float and bf16 may be from it, element by element.
+// Attention in double, and how far float, bf16 and f16 may be from it, element by element.
 //
 // u = 2^-24. A dot product of n terms errs by at most 1.01 (n + 2) u of the sum of the terms' sizes, in any order.
 //   score      e_k   = scale (head_dim + 4) u sum|q||k|                        (the product, and the constant it is
@@ -8,7 +8,7 @@
 //   ds         scale P ((2 w + 4 u)(|dp| + |delta|) + (head_dim + 3) u sum|dy|(|v| + |y|) + sum|dy| err(y))
 //   dq, dk     sum err(ds)|k or q| + (terms + 2) u sum|ds||k or q|;   dv likewise from P and dy.
 // In bf16, P and ds may be rounded to 8 bits before they are multiplied (r = 2^-8, relative), and results are (r
-// again).
+// again). In f16 results alone are rounded, to 11 bits; the bounds give P and ds as much.
 // Keys in n parts. With |lse| of any part at most L = max |s| + log(keys): a merge passes the errors of lse on, at most
 // the larger of them, and adds (8 + 2 L) u for its exponentials, logarithm and last rounding; so err(lse) grows by m =
 // n (8 + 2 L) u. Each of n merges has weights with a relative error of 2 err(lse) + (2 L + 8) u. Every part of y, dq,
@@ -26,6 +26,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/random.h"
+#include "tests/kernels/rounding.h"
 
 namespace keel::attention_test {
 
@@ -209,8 +210,8 @@ struct Bounded {
 template <class T>
 void expect_close(const Problem& p, const char* name, double got, const Bounded& want, std::int64_t row,
                   std::int64_t column) {
-    const double r = std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-24;
-    const double bound = 1.01 * want.error, rounded = bound + r * (std::abs(want.value) + bound);
+    const double bound = 1.01 * want.error, size = std::abs(want.value) + bound;
+    const double rounded = bound + (std::is_same_v<T, float> ? 0x1p-24 * size : rounding_of<T>(size));
     ASSERT_LE(std::abs(got - want.value), rounded)
         << name << "[" << row << ", " << column << "] is " << got << ", not " << want.value << ": " << p.text();
     ASSERT_FALSE(std::isnan(got)) << name << "[" << row << ", " << column << "]: " << p.text();
@@ -219,7 +220,7 @@ void expect_close(const Problem& p, const char* name, double got, const Bounded&
 // `parts`: of the keys, which were attended to one after the other.
 template <class T>
 void expect_right(const Problem& p, const Result<T>& got, std::int64_t parts = 1) {
-    const double u = 0x1p-24, r = std::is_same_v<T, bf16> ? 0x1p-8 : 0.0, scale = p.scale();
+    const double u = 0x1p-24, r = rounding<T>, scale = p.scale();
     const double n = parts > 1 ? static_cast<double>(parts) : 0, again = parts > 1 ? std::max(r, u) + n * u : 0;
     const std::int64_t D = p.head_dim;
     const auto& in = got.in;

@@ -41,6 +41,7 @@ void check_all() {
 
 TEST(Attention, ForwardAndBackwardAreRightInFloat) { check_all<float>(); }
 TEST(Attention, ForwardAndBackwardAreRightInBf16) { check_all<bf16>(); }
+TEST(Attention, ForwardAndBackwardAreRightInF16) { check_all<f16>(); }
 
 // The terms of a sum here have a total size of at most 12 (dk's; computed with the golden's inputs). As float, some 30
 // roundings of u = 2^-24 meet in each, doubled for P in both of its roles; as bf16, those of y, P or ds, and the

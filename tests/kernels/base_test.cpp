@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,55 @@ TEST(Bf16, RoundsToNearestEven) {
         {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x7f7f0000, 0x7f7f}, {0x7fc00000, 0x7fc0}};
     for (const auto& c : cases) EXPECT_EQ(bf16(std::bit_cast<float>(c.f32)).bits, c.want) << std::hex << c.f32;
     EXPECT_TRUE(std::isnan(static_cast<float>(bf16(std::bit_cast<float>(0x7f800001u)))));
+}
+
+float f16_value(std::uint32_t bits) { return static_cast<float>(std::bit_cast<f16>(static_cast<std::uint16_t>(bits))); }
+
+// The definition: sign, 5 bits of exponent with a bias of 15, 10 of fraction.
+TEST(F16, EveryValueIsWhatItsBitsSayAndComesBack) {
+    for (std::uint32_t h = 0; h < 0x10000; ++h) {
+        const int exponent = static_cast<int>(h >> 10 & 31u), fraction = static_cast<int>(h & 0x3ffu);
+        const float got = f16_value(h);
+        ASSERT_EQ(std::signbit(got), h >= 0x8000) << std::hex << h;
+        if (exponent == 31 && fraction != 0) {
+            ASSERT_TRUE(std::isnan(got)) << std::hex << h;
+            ASSERT_EQ(f16(got).bits, h | 0x200u) << std::hex << h;  // quiet, otherwise as it was
+            continue;
+        }
+        const double magnitude = exponent == 31   ? std::numeric_limits<double>::infinity()
+                                 : exponent == 0 ? std::ldexp(fraction, -24)
+                                                 : std::ldexp(1024 + fraction, exponent - 25);
+        ASSERT_EQ(std::abs(static_cast<double>(got)), magnitude) << std::hex << h;
+        ASSERT_EQ(f16(got).bits, h) << std::hex << h;
+    }
+}
+
+// Between any two neighbours, from 0 over the subnormals to what would be 65536: the middle goes to the even one, and the floats
+// beside it to the nearer one.
+TEST(F16, RoundsToTheNearestAndTiesToEvenAtEveryBoundary) {
+    for (const std::uint32_t sign : {0u, 0x8000u})
+        for (std::uint32_t low = 0; low < 0x7c00; ++low) {
+            const float below = f16_value(low), above = low == 0x7bff ? 65536.0f : f16_value(low + 1);
+            const float middle = below + (above - below) / 2;  // exact: floats have 13 bits more
+            const auto rounded = [&](float x) { return std::uint32_t{f16(sign ? -x : x).bits}; };
+            ASSERT_EQ(rounded(middle), sign | (low % 2 == 0 ? low : low + 1)) << std::hex << low;
+            ASSERT_EQ(rounded(std::nextafter(middle, below)), sign | low) << std::hex << low;
+            ASSERT_EQ(rounded(std::nextafter(middle, above)), sign | (low + 1)) << std::hex << low;
+        }
+    for (const float x : {65536.0f, 1e10f, std::numeric_limits<float>::max(), std::numeric_limits<float>::infinity()})
+        EXPECT_EQ(f16(x).bits, 0x7c00) << x;
+    EXPECT_EQ(f16(std::numeric_limits<float>::denorm_min()).bits, 0);
+    EXPECT_EQ(f16(std::bit_cast<float>(0x7f800001u)).bits, 0x7e00);  // a signalling NaN with a fraction f16 has no room for
+}
+
+TEST(Dtype, OfAnUnknownNameIsAnError) {
+    for (const Dtype dtype : all_dtypes) EXPECT_EQ(dtype_named(short_name(dtype)), dtype);
+    try {
+        (void)dtype_named("fp16");
+        FAIL();
+    } catch (const Error& e) {
+        EXPECT_STREQ(e.what(), "there is no type \"fp16\"; it can be bf16, f16 or f32");
+    }
 }
 
 // Words computed by an independent program that gives the three known-answer vectors of the paper (counter and key all

@@ -31,6 +31,8 @@ TEST(Convert, IsTheScalarCast) {
     casts<float, bf16>();
     casts<bf16, float>();
     casts<bf16, bf16>();
+    casts<float, f16>();
+    casts<f16, float>();
 }
 
 TEST(Convert, KeepsNaNInfinityAndSubnormals) {
@@ -65,6 +67,7 @@ template <class T> void adds() {
 TEST(Add, IsOneRoundedAdditionAlsoInPlace) {
     adds<float>();
     adds<bf16>();
+    adds<f16>();
 }
 
 TEST(Convert, RefusesSizesThatDisagree) {

@@ -17,6 +17,7 @@ struct Case {
     Values logits;
     std::vector<std::int32_t> labels;
     float z_loss;
+    float scale = 1;
 };
 
 Case random_case(std::int64_t tokens, std::int64_t vocab, float z_loss) {
@@ -76,7 +77,8 @@ template <class T> std::vector<Values> run(Stream& stream, const Case& c, int sh
                                            .sum = total.read(),
                                            .target = label_logit.read(),
                                            .vocab_begin = begin(s),
-                                           .z_loss = c.z_loss});
+                                           .z_loss = c.z_loss,
+                                           .scale = c.scale});
         };
         if (in_place)
             grad(columns(logits, s), float());
@@ -108,6 +110,24 @@ template <class T> void matches_everywhere() {
 }
 TEST(CrossEntropy, OneToFourShardsOfTheVocabularyMatchTheWholeInFloat) { matches_everywhere<float>(); }
 TEST(CrossEntropy, OneToFourShardsOfTheVocabularyMatchTheWholeInBf16) { matches_everywhere<bf16>(); }
+TEST(CrossEntropy, OneToFourShardsOfTheVocabularyMatchTheWholeInF16) { matches_everywhere<f16>(); }
+
+// By a power of two, which moves no digit: of the gradient alone, infinity where f16 ends.
+TEST(CrossEntropy, ItsScaleMultipliesTheGradientAndNotTheLoss) {
+    Case c = random_case(7, 512, 1e-3f);
+    const auto plain = run<float>(stream_of(1), c, 2);
+    c.scale = 0x1p18f;
+    const auto scaled = run<float>(stream_of(1), c, 2), halves = run<f16>(stream_of(1), c, 2);
+    EXPECT_TRUE(same_bits(scaled[0], plain[0]));
+    EXPECT_TRUE(same_bits(scaled[2], plain[2]));
+    std::int64_t infinite = 0;
+    for (std::size_t i = 0; i < plain[1].size(); ++i) {
+        EXPECT_EQ(scaled[1][i], 0x1p18 * plain[1][i]) << i;
+        EXPECT_EQ(halves[1][i], static_cast<double>(static_cast<float>(f16(static_cast<float>(scaled[1][i]))))) << i;
+        infinite += std::isinf(halves[1][i]);
+    }
+    EXPECT_GE(infinite, 4);  // of the labels at least, whose gradient is nearly -1
+}
 
 // Logits of +-1e4 among them: nothing overflows, and the loss keeps its digits.
 TEST(CrossEntropy, IsTheGolden) {

@@ -43,6 +43,7 @@ template <class T> void matches() {
 }
 TEST(Embedding, CopiesRowsAndSumsGradientsInTokenOrderInFloat) { matches<float>(); }
 TEST(Embedding, CopiesRowsAndSumsGradientsInTokenOrderInBf16) { matches<bf16>(); }
+TEST(Embedding, CopiesRowsAndSumsGradientsInTokenOrderInF16) { matches<f16>(); }
 
 TEST(Embedding, IsTheGolden) {
     const Golden g("ops/embedding");

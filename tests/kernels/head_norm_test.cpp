@@ -65,6 +65,7 @@ template <class T> void head_norm_matches() {
 }
 TEST(HeadNorm, MatchesTheReferenceOnStridedRowsInFloat) { head_norm_matches<float>(); }
 TEST(HeadNorm, MatchesTheReferenceOnStridedRowsInBf16) { head_norm_matches<bf16>(); }
+TEST(HeadNorm, MatchesTheReferenceOnStridedRowsInF16) { head_norm_matches<f16>(); }
 
 TEST(HeadNorm, IsTheGolden) {
     const Golden g("ops/head_norm");

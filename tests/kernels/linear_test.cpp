@@ -12,6 +12,7 @@
 #include "golden.h"
 #include "kernels/base/error.h"
 #include "kernels/base/random.h"
+#include "tests/kernels/rounding.h"
 
 namespace keel {
 namespace {
@@ -41,12 +42,12 @@ struct Matrix {
     View<T> flat() { return View<T>(values.data(), {columns}); }
 };
 
-// `sum` of `terms` products of total size `size`, in any order, with u = 2^-24 (Higham 3.1); bf16 results are rounded
-// once, by 2^-8.
+// `sum` of `terms` products of total size `size`, in any order, with u = 2^-24 (Higham 3.1); results of two bytes are
+// rounded once.
 template <class C>
 void expect_close(double got, double sum, double size, std::int64_t terms, const std::string& where) {
     double bound = 1.01 * static_cast<double>(terms + 2) * 0x1p-24 * size;
-    if (std::is_same_v<C, bf16>) bound += 0x1p-8 * (std::abs(sum) + bound);
+    bound += rounding_of<C>(std::abs(sum) + bound);
     EXPECT_LE(std::abs(got - sum), bound) << where;
 }
 
@@ -74,6 +75,8 @@ TEST(Linear, ForwardMultipliesByTheTransposedWeightAndAddsTheBias) {
     check_forward<float, float>();
     check_forward<bf16, bf16>();
     check_forward<bf16, float>();
+    check_forward<f16, f16>();
+    check_forward<f16, float>();
 }
 
 template <class T>
@@ -97,6 +100,7 @@ void check_dgrad() {
 TEST(Linear, DgradMultipliesByTheWeightAndAddsOnlyWhenAsked) {
     check_dgrad<float>();
     check_dgrad<bf16>();
+    check_dgrad<f16>();
 }
 
 template <class T>
@@ -124,6 +128,7 @@ void check_wgrad() {
 TEST(Linear, WgradAndBiasGradAddToWhatIsThere) {
     check_wgrad<float>();
     check_wgrad<bf16>();
+    check_wgrad<f16>();
 }
 
 // The first micro-batch of a step writes: what was there, even NaN, is gone, and the sum is the one that adding to zero gives.
@@ -143,7 +148,7 @@ TEST(Linear, WgradWritesWhenAskedNotToAccumulate) {
     check_wgrad_writes<bf16>();
 }
 
-// Inputs are exact in both types, and so are these short sums in float: only bf16 results are rounded (by 2^-8).
+// Inputs are exact in both types, and so are these short sums in float: only results of two bytes are rounded.
 template <class T>
 void check_golden() {
     const Golden golden("ops/linear");
@@ -155,17 +160,16 @@ void check_golden() {
     linear_dgrad<T>(stream, {.dx = dx.view(), .dy = dy.view(), .w = w.view()});
     linear_wgrad<T>(stream, {.dw = dw.view(), .dy = dy.view(), .x = x.view()});
     bias_grad<T>(stream, {.dbias = dbias.flat(), .dy = dy.view()});
-    const auto same = [&](const auto& got, const char* name, double rounding) {
+    const auto same = [&](const auto& got, const char* name, double share) {
         for (std::size_t i = 0; i < got.values.size(); ++i) {
             const double want = golden[name][i];
             EXPECT_LE(std::abs(static_cast<double>(static_cast<float>(got.values[i])) - want),
-                      rounding * std::abs(want))
+                      share * std::abs(want))
                 << name << " " << i;
         }
     };
-    const double rounding = std::is_same_v<T, bf16> ? 0x1p-8 : 0;
-    same(y, "y", rounding);
-    same(dx, "dx", rounding);
+    same(y, "y", rounding<T>);
+    same(dx, "dx", rounding<T>);
     same(dw, "dw", 0);
     same(dbias, "dbias", 0);
 }
@@ -173,6 +177,7 @@ void check_golden() {
 TEST(Linear, AgreesWithTheGolden) {
     check_golden<float>();
     check_golden<bf16>();
+    check_golden<f16>();
 }
 
 TEST(Linear, BiasGradHasTheSameBitsOnAnyNumberOfThreads) {

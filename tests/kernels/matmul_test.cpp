@@ -14,6 +14,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/random.h"
+#include "tests/kernels/rounding.h"
 
 namespace keel {
 namespace {
@@ -110,7 +111,7 @@ struct Case {
 
     // A sum of k products in any order of at most k float additions errs by (1 + u)^k - 1 <= 1.01 k u of the sum of the
     // terms' sizes (Higham, Accuracy and Stability, 3.1; k u < 0.01); what was in c and the bias are two more terms.
-    // u = 2^-24. A result rounded to bf16 adds half a unit in the last place of 8 bits: 2^-8 of itself.
+    // u = 2^-24. A result of two bytes is rounded once more.
     void expect_right(const Padded<C>& c) const {
         for (std::int64_t i = 0; i < shape.m; ++i)
             for (std::int64_t j = 0; j < shape.n; ++j) {
@@ -125,7 +126,7 @@ struct Case {
                     size += std::abs(term);
                 }
                 double bound = 1.01 * static_cast<double>(shape.k + 2) * 0x1p-24 * size;
-                if (std::is_same_v<C, bf16>) bound += 0x1p-8 * (std::abs(sum) + bound);
+                bound += rounding_of<C>(std::abs(sum) + bound);
                 ASSERT_LE(std::abs(c.value(i, j) - sum), bound) << text() << " at " << i << ", " << j;
                 ASSERT_FALSE(std::isnan(c.value(i, j))) << text() << " at " << i << ", " << j;
             }
@@ -153,6 +154,7 @@ void check_all_shapes() {
 TEST(Matmul, IsTheProductOnRaggedShapesInFloat) { check_all_shapes<float, float>(); }
 TEST(Matmul, IsTheProductOnRaggedShapesFromBf16ToFloat) { check_all_shapes<bf16, float>(); }
 TEST(Matmul, IsTheProductOnRaggedShapesInBf16RoundedOnce) { check_all_shapes<bf16, bf16>(); }
+TEST(Matmul, IsTheProductOnRaggedShapesInF16RoundedOnce) { check_all_shapes<f16, f16>(); }
 
 template <class T, class C>
 void check_bits_by_threads() {

@@ -57,6 +57,7 @@ template <class T> void forward_matches() {
 }
 TEST(Rmsnorm, ForwardMatchesTheReferenceInFloat) { forward_matches<float>(); }
 TEST(Rmsnorm, ForwardMatchesTheReferenceInBf16) { forward_matches<bf16>(); }
+TEST(Rmsnorm, ForwardMatchesTheReferenceInF16) { forward_matches<f16>(); }
 
 // The fused form must be the two ops one after the other, bit for bit, also when the sum overwrites either operand.
 template <class T> void fused_equals_apart() {
@@ -97,6 +98,7 @@ template <class T> void fused_equals_apart() {
 }
 TEST(Rmsnorm, AddAndNormFusedEqualsTheTwoApartInFloat) { fused_equals_apart<float>(); }
 TEST(Rmsnorm, AddAndNormFusedEqualsTheTwoApartInBf16) { fused_equals_apart<bf16>(); }
+TEST(Rmsnorm, AddAndNormFusedEqualsTheTwoApartInF16) { fused_equals_apart<f16>(); }
 
 enum class Into { apart, dy, dresidual };
 template <class T> std::vector<Values> backward(Stream& stream, const Inputs<T>& in, bool residual, Into into) {
@@ -143,6 +145,7 @@ template <class T> void backward_matches() {
 }
 TEST(Rmsnorm, BackwardAccumulatesDgainAndOverwritesDxInFloat) { backward_matches<float>(); }
 TEST(Rmsnorm, BackwardAccumulatesDgainAndOverwritesDxInBf16) { backward_matches<bf16>(); }
+TEST(Rmsnorm, BackwardAccumulatesDgainAndOverwritesDxInF16) { backward_matches<f16>(); }
 
 TEST(Rmsnorm, ForwardInPlaceEqualsOutOfPlace) {
     const Inputs<bf16> in({7, 31});

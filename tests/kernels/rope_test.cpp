@@ -150,6 +150,7 @@ template <class T> void matches() {
 }
 TEST(Rope, RotatesForwardAndBackInFloat) { matches<float>(); }
 TEST(Rope, RotatesForwardAndBackInBf16) { matches<bf16>(); }
+TEST(Rope, RotatesForwardAndBackInF16) { matches<f16>(); }
 
 // Each frequency has a divisor of its own; cos and sin of Phi-3's 128k files grow by sqrt(1 + ln 32 / ln 4096).
 TEST(Rope, LongropeDividesEachFrequency) {

@@ -127,5 +127,44 @@ TEST(Simd, ReductionsUseEveryLane) {
     }
 }
 
+// A vector of floats through f16 memory and back by the vector functions, and by the scalar type.
+TEST(Simd, F16HasTheBitsOfTheScalarType) {
+    const auto same = [](const float* x) {
+        f16 whole[simd::width], part[simd::width] = {};
+        simd::store(whole, simd::load(x));
+        simd::store_part(part, simd::load(x), simd::width - 1);
+        const simd::Float back = simd::load(whole), back_part = simd::load_part(whole, simd::width - 1, 2.0f),
+                          rounded = simd::rounded<f16>(simd::load(x));
+        for (int i = 0; i < simd::width; ++i) {
+            const f16 want(x[i]);
+            const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(want));
+            if (whole[i].bits != want.bits || std::bit_cast<std::uint32_t>(float(back[i])) != bits ||
+                std::bit_cast<std::uint32_t>(float(rounded[i])) != bits)
+                return false;
+            const bool last = i == simd::width - 1;
+            if (part[i].bits != (last ? 0 : want.bits) ||
+                std::bit_cast<std::uint32_t>(float(back_part[i])) != (last ? std::bit_cast<std::uint32_t>(2.0f) : bits))
+                return false;
+        }
+        return true;
+    };
+    float x[simd::width];
+    for (std::uint32_t h = 0; h < 0x10000; h += simd::width) {  // every f16
+        for (std::uint32_t i = 0; i < simd::width; ++i) x[i] = static_cast<float>(std::bit_cast<f16>(std::uint16_t(h + i)));
+        ASSERT_TRUE(same(x)) << std::hex << h;
+    }
+    for (std::uint32_t h = 0; h < 0x10000; h += simd::width)  // every middle between two, and the floats beside it
+        for (const std::uint32_t beside : {0xfffu, 0x1000u, 0x1001u}) {
+            for (std::uint32_t i = 0; i < simd::width; ++i)
+                x[i] = std::bit_cast<float>(
+                    std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<f16>(std::uint16_t(h + i)))) + beside);
+            ASSERT_TRUE(same(x)) << std::hex << h << " " << beside;
+        }
+    for (std::uint64_t bits = 0; bits < 0x100000000; bits += 9973) {  // and floats all over, NaN among them
+        for (float& v : x) v = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+        ASSERT_TRUE(same(x)) << std::hex << bits;
+    }
+}
+
 }  // namespace
 }  // namespace keel

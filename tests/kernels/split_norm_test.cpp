@@ -123,6 +123,7 @@ TEST(SplitNorm, OfOneRankIsTheNormOfARowInFloat) { split_norm_matches<float>(1);
 TEST(SplitNorm, OfOneRankIsTheNormOfARowInBf16) { split_norm_matches<bf16>(1); }
 TEST(SplitNorm, OfThreeRanksIsTheNormOfTheWholeRowInFloat) { split_norm_matches<float>(3); }
 TEST(SplitNorm, OfThreeRanksIsTheNormOfTheWholeRowInBf16) { split_norm_matches<bf16>(3); }
+TEST(SplitNorm, OfThreeRanksIsTheNormOfTheWholeRowInF16) { split_norm_matches<f16>(3); }
 
 TEST(SplitNorm, RefusesShapesThatDisagree) {
     Tensor<float> x(4, 24), gain(24), y(4, 24), rstd(4), few(3);

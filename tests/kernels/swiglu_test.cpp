@@ -43,6 +43,7 @@ template <class T> void matches_everywhere() {
 }
 TEST(Swiglu, MatchesTheReferenceInFloat) { matches_everywhere<float>(); }
 TEST(Swiglu, MatchesTheReferenceInBf16) { matches_everywhere<bf16>(); }
+TEST(Swiglu, MatchesTheReferenceInF16) { matches_everywhere<f16>(); }
 
 // Where exp(-gate) overflows, silu is 0 and so is its slope; where it underflows, silu is gate. NaN comes through.
 TEST(Swiglu, SaturatesWithoutNaN) {

@@ -21,7 +21,7 @@ namespace keel {
 using Values = std::vector<double>;
 
 // Memory around and between the rows of a tensor, and the tensor itself until it is written, holds a pattern that reads
-// as NaN (float, bf16) or as a number no test uses: an element read before it is written spoils the result, one written
+// as NaN (float, bf16, f16) or as a number no test uses: an element read before it is written spoils the result, one written
 // outside of the tensor is seen by `untouched`.
 template <class T> class Tensor {
 public:
@@ -69,13 +69,13 @@ public:
 private:
     static constexpr std::int64_t guard = 67;  // past any vector, and odd: rows are not aligned to vectors
     static T from(double v) {
-        if constexpr (std::is_same_v<T, bf16>)
-            return bf16(static_cast<float>(v));
+        if constexpr (sizeof(T) == 2)
+            return T(static_cast<float>(v));
         else
             return static_cast<T>(v);
     }
     static double to(T v) {
-        if constexpr (std::is_same_v<T, bf16>)
+        if constexpr (sizeof(T) == 2)
             return static_cast<double>(static_cast<float>(v));
         else
             return static_cast<double>(v);
@@ -138,7 +138,8 @@ template <class Run> std::vector<Values> on_any_threads(Run run) {
     return first;
 }
 
-template <class T> constexpr double unit_roundoff = std::is_same_v<T, bf16> ? 0x1p-9 : 0x1p-24;
+template <class T>
+constexpr double unit_roundoff = std::is_same_v<T, bf16> ? 0x1p-9 : std::is_same_v<T, f16> ? 0x1p-12 : 0x1p-24;
 
 // Error of x against want, relative to the element and to the tensor's own size: an element that cancels to nearly
 // zero is as wrong as the numbers it came from.
