@@ -113,7 +113,7 @@ void save_model_folder(const fs::path& folder, const ModelShape& shape, std::spa
 void save_model_folder(const fs::path& folder, const ModelShape& shape, const ParamReader& read,
                        const SaveFolderOptions& options) {
     ModelShape written = shape;
-    written.dtype = options.dtype == Dtype::f32 ? "f32" : "bf16";
+    written.dtype = short_name(options.dtype);
     const std::string config = model_config_text(written);
 
     std::vector<TensorSource> sources;

@@ -23,17 +23,6 @@ constexpr std::array<StoredType, 22> stored_types{
 static_assert(stored_types[static_cast<std::size_t>(StoredDtype::C64)].name == "C64");
 static_assert(stored_types[static_cast<std::size_t>(StoredDtype::F32)].name == "F32");
 
-float from_half(std::uint16_t h) {
-    const auto sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
-    const std::uint32_t exponent = (h >> 10) & 0x1fu, fraction = h & 0x3ffu;
-    if (exponent == 0) {  // zero or subnormal: fraction * 2^-24, exact in float
-        const float magnitude = std::ldexp(static_cast<float>(fraction), -24);
-        return sign ? -magnitude : magnitude;
-    }
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
-    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
-}
-
 float from_e4m3(std::uint8_t b) {
     const int exponent = (b >> 3) & 0xf, fraction = b & 7;
     float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
@@ -42,7 +31,7 @@ float from_e4m3(std::uint8_t b) {
     return std::copysign(magnitude, (b & 0x80) ? -1.0f : 1.0f);
 }
 
-// Towards zero, with the last bit set if anything was lost: a second rounding to bf16 then sees every tie as it is.
+// Towards zero, with the last bit set if anything was lost: a second rounding, to two bytes, then sees every tie as it is.
 float odd_rounded(double x) {
     const auto f = static_cast<float>(x);
     if (std::isnan(x) || static_cast<double>(f) == x) return f;
@@ -75,7 +64,7 @@ void convert_to(StoredDtype from, const std::byte* x, std::byte* y, std::int64_t
         case StoredDtype::BF16:
             return each<bf16, To>(x, y, count, [=](bf16 b) { return narrow(static_cast<float>(b)); });
         case StoredDtype::F16:
-            return each<std::uint16_t, To>(x, y, count, [=](auto h) { return narrow(from_half(h)); });
+            return each<f16, To>(x, y, count, [=](f16 h) { return narrow(static_cast<float>(h)); });
         case StoredDtype::F64:
             return each<double, To>(x, y, count, [=](double d) {
                 if constexpr (std::is_same_v<To, float>)
@@ -86,8 +75,9 @@ void convert_to(StoredDtype from, const std::byte* x, std::byte* y, std::int64_t
         case StoredDtype::F8_E4M3:
             return each<std::uint8_t, To>(x, y, count, [=](auto b) { return narrow(from_e4m3(b)); });
         case StoredDtype::F8_E5M2:  // the upper half of an F16
-            return each<std::uint8_t, To>(
-                x, y, count, [=](auto b) { return narrow(from_half(static_cast<std::uint16_t>(b << 8))); });
+            return each<std::uint8_t, To>(x, y, count, [=](auto b) {
+                return narrow(static_cast<float>(std::bit_cast<f16>(static_cast<std::uint16_t>(b << 8))));
+            });
         default:
             fail("cannot convert from ", name(from), "; keel loads F32, BF16, F16, F64, F8_E4M3 and F8_E5M2");
     }
@@ -103,7 +93,9 @@ std::optional<StoredDtype> parse_stored_dtype(std::string_view text) {
 
 std::string_view name(StoredDtype dtype) { return stored_types[static_cast<std::size_t>(dtype)].name; }
 std::int64_t size_bits(StoredDtype dtype) { return stored_types[static_cast<std::size_t>(dtype)].bits; }
-StoredDtype stored(Dtype dtype) { return dtype == Dtype::f32 ? StoredDtype::F32 : StoredDtype::BF16; }
+StoredDtype stored(Dtype dtype) {
+    return dtype == Dtype::f32 ? StoredDtype::F32 : dtype == Dtype::bf16 ? StoredDtype::BF16 : StoredDtype::F16;
+}
 
 bool is_convertible(StoredDtype dtype) {
     switch (dtype) {
@@ -122,10 +114,8 @@ bool is_convertible(StoredDtype dtype) {
 void convert(StoredDtype from, const std::byte* x, Dtype to, std::byte* y, std::int64_t count) {
     if (from == stored(to)) {
         if (count > 0) std::memcpy(y, x, static_cast<std::size_t>(count * size_bytes(to)));
-    } else if (to == Dtype::f32) {
-        convert_to<float>(from, x, y, count);
     } else {
-        convert_to<bf16>(from, x, y, count);
+        with_type(to, [&]<class To>() { convert_to<To>(from, x, y, count); });
     }
 }
 

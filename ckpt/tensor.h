@@ -1,6 +1,6 @@
 // ckpt/tensor.h: element types as files spell them, and a named tensor in memory as the engine hands it over.
 //
-// keel computes with two types (kernels/base/dtype.h); files hold more. Conversion reads unaligned memory, rounds once,
+// keel computes with three types (kernels/base/dtype.h); files hold more. Conversion reads unaligned memory, rounds once,
 // to nearest even, and keeps NaN a NaN.
 #pragma once
 

@@ -139,7 +139,8 @@ void run_data(const BenchOptions& o) {
 
 void run_bench(const BenchOptions& o) {
     for (const auto& dtype : o.dtypes)
-        if (dtype != "f32" && dtype != "bf16") fail_usage("--dtype is \"" + dtype + "\"; it can be f32 or bf16");
+        if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
+            fail_usage("--dtype is \"" + dtype + "\"; it can be f32, bf16 or f16");
     if (o.rounds < 1) fail_usage("--rounds is ", o.rounds, "; give a positive number");
     for (const auto& name : o.cases) bench::standard_case(name, "f32");
     if (!o.timeline.empty() && !o.parallel) fail_usage("--timeline ", o.timeline, " shows steps of --parallel; give that too");
@@ -156,11 +157,12 @@ void run_bench(const BenchOptions& o) {
             }
         return;
     }
-    std::printf("%d threads; matmul by %s (f32), %s (bf16)\n", stream.threads(), matmul_isa<float>(), matmul_isa<bf16>());
+    std::printf("%d threads; matmul by %s (f32), %s (bf16), %s (f16)\n", stream.threads(), matmul_isa<float>(), matmul_isa<bf16>(),
+                matmul_isa<f16>());
     std::printf("fma f32 peak      %8.1f GFLOP/s   registers only\n", peaks.fma_f32 / 1e9);
-    std::printf("matmul f32 peak   %8.1f GFLOP/s   best of n = 512, 1024, 1536; %.1f %% of fma\n", peaks.matmul_f32 / 1e9,
-                100 * peaks.matmul_f32 / peaks.fma_f32);
-    std::printf("matmul bf16 peak  %8.1f GFLOP/s\n", peaks.matmul_bf16 / 1e9);
+    std::printf("matmul f32 peak   %8.1f GFLOP/s   best of n = 512, 1024, 1536; %.1f %% of fma\n", peaks.matmul("f32") / 1e9,
+                100 * peaks.matmul("f32") / peaks.fma_f32);
+    for (const char* dtype : {"bf16", "f16"}) std::printf("matmul %-4s peak  %8.1f GFLOP/s\n", dtype, peaks.matmul(dtype) / 1e9);
     std::printf("copy peak         %8.1f GB/s      read plus written, 256 MiB\n\n", peaks.copy / 1e9);
     std::printf("whole steps: forward, backward, norm, AdamW; useful FLOPs only (causal half of attention, no recompute)\n");
     std::printf("each in turns with the machine's best matmul, so that both meet the same neighbours\n");
@@ -193,7 +195,7 @@ void add_bench(CLI::App& app) {
     CLI::App* command = app.add_subcommand("bench", "measure this machine's ceilings and how much of them training reaches");
     auto o = std::make_shared<BenchOptions>();
     command->add_option("--case", o->cases, "whole steps to measure: a (d=288, T=256), b (d=512, T=512), c (d=768, T=1024)")->capture_default_str();
-    command->add_option("--dtype", o->dtypes, "f32, bf16 or both")->capture_default_str();
+    command->add_option("--dtype", o->dtypes, "f32, bf16 or f16, or several of them")->capture_default_str();
     command->add_option("--threads", o->threads, "threads that compute; 0 takes every processor");
     command->add_option("--rounds", o->rounds, "how often each is measured; the median is shown, and the best")->capture_default_str();
     command->add_flag("--ops", o->ops, "also every op of each step, one at a time");

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "ckpt/check.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/checkpoint_tensors.h"
 #include "ckpt/model_folder.h"
@@ -31,8 +33,15 @@ struct ConvertOptions {
 void warn(const std::string& text) { std::fprintf(stderr, "keel: warning: %s\n", text.c_str()); }
 
 Dtype chosen_dtype(const std::string& flag, const std::string& otherwise) {
-    const std::string& dtype = flag.empty() ? otherwise : flag;
-    return dtype == "f32" ? Dtype::f32 : Dtype::bf16;
+    return dtype_named(flag.empty() ? otherwise : flag);
+}
+
+// f16 ends at 65504, and what other types hold beyond it would become infinity.
+void check_range(const std::string& tensor, Dtype dtype, std::span<const std::byte> block) {
+    if (dtype != Dtype::f16) return;
+    const auto count = static_cast<std::int64_t>(block.size() / sizeof(f16));
+    if (const std::int64_t bad = count_not_finite(StoredDtype::F16, block.data(), count); bad > 0)
+        fail(tensor, ": ", bad, bad == 1 ? " weight is" : " weights are", " no finite number in f16, which ends at 65504; convert to bf16 or f32");
 }
 
 std::uint64_t tokenizer_hash(const fs::path& folder) {
@@ -50,7 +59,7 @@ void folder_to_checkpoint(const fs::path& from, const fs::path& to, const Conver
     Config config;
     config.model = model_section(shape);
     const Dtype dtype = chosen_dtype(o.dtype, config.model.dtype);
-    config.model.dtype = dtype == Dtype::f32 ? "f32" : "bf16";
+    config.model.dtype = short_name(dtype);
 
     if (shape.dtype == "f16" && dtype == Dtype::bf16) warn(rounded_from_f16(from));
     const FolderWeights weights(from, shape, {.allow_unexpected = o.allow_unexpected, .warn = warn});
@@ -66,7 +75,9 @@ void folder_to_checkpoint(const fs::path& from, const fs::path& to, const Conver
                                        p.name, dtype,    p.shape,      row,     std::min(step, all.rows - row),
                                        0,      all.cols, block.data(), all.cols};
                                    weights.read({&piece, 1});
-                                   out(std::span(block).first(static_cast<std::size_t>(piece.bytes())));
+                                   const auto read = std::span(block).first(static_cast<std::size_t>(piece.bytes()));
+                                   check_range(p.name, dtype, read);
+                                   out(read);
                                }
                            }});
     std::vector<ExtraFile> extra;
@@ -123,19 +134,20 @@ void checkpoint_to_folder(const ModelSource& source, const fs::path& to, const C
     const Dtype dtype = chosen_dtype(o.dtype, source.config.model.dtype);
     const auto read = [&](const std::string& param, std::int64_t first, std::int64_t count, Dtype as, std::byte* out) {
         weights.read(param, first, count, as, out);
+        check_range(param, as, {out, static_cast<std::size_t>(count * size_bytes(as))});
     };
     save_model_folder(to, shape, read,
                       {.tokenizer_from = tokenizer ? source.path : fs::path(),
                        .dtype = dtype,
                        .shard_limit_bytes = static_cast<std::int64_t>(o.shard_limit_gb * 1e9)});
     std::printf("%s: %s, %lld parameters, %s, from %s\n", to.c_str(), std::string(name(shape.family)).c_str(),
-                static_cast<long long>(parameter_count(shape)), dtype == Dtype::f32 ? "f32" : "bf16",
+                static_cast<long long>(parameter_count(shape)), std::string(short_name(dtype)).c_str(),
                 source.description.c_str());
 }
 
 void run_convert(const ConvertOptions& o) {
-    if (!o.dtype.empty() && o.dtype != "bf16" && o.dtype != "f32")
-        fail_usage("--dtype is \"" + o.dtype + "\"; give bf16 or f32");
+    if (!o.dtype.empty() && o.dtype != "bf16" && o.dtype != "f16" && o.dtype != "f32")
+        fail_usage("--dtype is \"" + o.dtype + "\"; give bf16, f16 or f32");
     if (!(o.shard_limit_gb > 0) || o.shard_limit_gb > 1e6)
         fail_usage("--shard-limit is ", o.shard_limit_gb, "; give gigabytes, more than 0");
     if (!fs::exists(o.from)) fail(o.from + ": no such file or folder; give a run, a checkpoint or a model folder");
@@ -155,7 +167,7 @@ void add_convert(CLI::App& app) {
     command->add_option("from", o->from, "a run (its newest checkpoint), a checkpoint, or a model folder")->required();
     command->add_option("to", o->to, "new folder: of a model, or of checkpoints where `from` is a model folder")
         ->required();
-    command->add_option("--dtype", o->dtype, "type of the written weights: bf16 or f32; default as in `from`");
+    command->add_option("--dtype", o->dtype, "type of the written weights: bf16, f16 or f32; default as in `from`");
     command->add_option("--shard-limit", o->shard_limit_gb, "gigabytes per file of a model folder; more makes shards")
         ->capture_default_str();
     command->add_flag("--allow-unexpected", o->allow_unexpected,

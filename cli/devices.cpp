@@ -26,8 +26,8 @@ void print_gpu(Device device) {
 void add_devices(CLI::App& app) {
     app.add_subcommand("devices", "show what --run.device can be here, with architecture and versions, or why it cannot")
         ->callback([] {
-            std::printf("%-8s %d processors, built for %s; products: %s in f32, %s in bf16\n", "cpu", available_cpus(), KEEL_ARCH,
-                        matmul_isa<float>(), matmul_isa<bf16>());
+            std::printf("%-8s %d processors, built for %s; products: %s in f32, %s in bf16, %s in f16\n", "cpu", available_cpus(), KEEL_ARCH,
+                        matmul_isa<float>(), matmul_isa<bf16>(), matmul_isa<f16>());
             print_gpu(Device::cuda);
             print_gpu(Device::cudasim);
         });

@@ -33,7 +33,7 @@ void print_start(const Run& run, const std::string& map) {
     std::printf("\n%s\n", run.model->plan().table().c_str());
     const std::string who = run.gpu ? run.gpu->describe()
                                     : concat(run.stream.threads() * run.world.size(), " threads, ",
-                                             config.model.dtype == "f32" ? matmul_isa<float>() : matmul_isa<bf16>(), " matmul");
+                                             with_type(run.model->dtype(), []<class T>() { return matmul_isa<T>(); }), " matmul");
     std::printf("%lld parameters, %lld samples of %lld tokens per epoch, %s\n",
                 static_cast<long long>(parameter_count(config.model).total()),
                 static_cast<long long>(run.data.samples_per_epoch()), static_cast<long long>(config.data.seq_len), who.c_str());

@@ -30,7 +30,7 @@ struct ModelSection {
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(preset, "a released shape, for example llama-3.2-1b; `keel estimate --presets` lists them");
-        KEEL_FIELD(dtype, "type of parameters and activations: bf16 (float32 master weights) or f32");
+        KEEL_FIELD(dtype, "type of parameters and activations: bf16 or f16 (float32 master weights; f16 with optim.loss_scale), or f32");
         KEEL_FIELD(vocab, "rows of the embedding; 0 takes the tokenizer's size; more than ckpt.init has adds rows, each their mean");
         KEEL_FIELD(hidden, "width of the residual stream");
         KEEL_FIELD(layers, "number of transformer blocks");
@@ -123,6 +123,9 @@ struct OptimSection {
     std::int64_t warmup_samples = 0, decay_samples = 0, wsd_samples = 0;
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, weight_decay_end = -1, clip = 1.0, z_loss = 0;
     std::string weight_decay_schedule = "linear";
+    std::string loss_scale = "dynamic";
+    double loss_scale_initial = 32768, loss_scale_min = 1;
+    std::int64_t loss_scale_window = 1000, loss_scale_hysteresis = 2;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(lr, "peak learning rate");
@@ -141,6 +144,12 @@ struct OptimSection {
         KEEL_FIELD(weight_decay_schedule, "the way there: linear or cosine");
         KEEL_FIELD(clip, "ceiling of the global gradient norm; 0 turns it off");
         KEEL_FIELD(z_loss, "weight of the squared log-partition; 0 turns it off");
+        KEEL_FIELD(loss_scale, "f16 only: what each token's loss is multiplied by before backward, a number, or dynamic: halved where "
+                               "gradients overflow, doubled where they long have not");
+        KEEL_FIELD(loss_scale_initial, "dynamic: the scale of the first step");
+        KEEL_FIELD(loss_scale_min, "dynamic: the scale never falls below this; an overflow there is looked into like any other fault");
+        KEEL_FIELD(loss_scale_window, "dynamic: steps in a row without an overflow after which the scale doubles");
+        KEEL_FIELD(loss_scale_hysteresis, "dynamic: overflows since the scale last doubled from which on each halves it");
     }
 };
 

@@ -13,6 +13,7 @@
 #include "engine/config_names.h"
 #include "engine/data_spec.h"
 #include "engine/fault/injected_fault.h"
+#include "engine/fault/loss_scale.h"
 #include "engine/fault/skip_list.h"
 #include "engine/model_shape.h"
 #include "engine/observe/mfu.h"
@@ -123,6 +124,35 @@ void check_rope(const ModelSection& m) {
     }
 }
 
+// f16 alone has so few exponents that gradients need one; elsewhere a setting would be a misunderstanding.
+void check_loss_scale(const Config& c) {
+    const OptimSection& o = c.optim;
+    const OptimSection usual;
+    if (c.model.dtype != "f16") {
+        const auto expect_usual = [&](const char* flag, const auto& value, const auto& of) {
+            if (value != of)
+                fail_usage("--optim.", flag, " ", value, " is for --model.dtype f16; gradients in ", c.model.dtype,
+                           " have all the exponents they need: leave it out");
+        };
+        expect_usual("loss_scale", o.loss_scale, usual.loss_scale);
+        expect_usual("loss_scale_initial", o.loss_scale_initial, usual.loss_scale_initial);
+        expect_usual("loss_scale_min", o.loss_scale_min, usual.loss_scale_min);
+        expect_usual("loss_scale_window", o.loss_scale_window, usual.loss_scale_window);
+        expect_usual("loss_scale_hysteresis", o.loss_scale_hysteresis, usual.loss_scale_hysteresis);
+        return;
+    }
+    const auto require_scale = [](const char* flag, double value) {
+        require_range(flag, value, LossScale::least, LossScale::largest, "from 2^-24 to 2^64");
+    };
+    require_scale("optim.loss_scale_initial", o.loss_scale_initial);
+    require_scale("optim.loss_scale_min", o.loss_scale_min);
+    if (o.loss_scale_min > o.loss_scale_initial)
+        fail_usage("--optim.loss_scale_min ", o.loss_scale_min, " is more than --optim.loss_scale_initial ", o.loss_scale_initial);
+    require_at_least("optim.loss_scale_window", o.loss_scale_window, 1);
+    require_at_least("optim.loss_scale_hysteresis", o.loss_scale_hysteresis, 1);
+    if (o.loss_scale != "dynamic") require_scale("optim.loss_scale", LossScale::constant_of(o.loss_scale));
+}
+
 void check_optim(const Config& c) {
     const OptimSection& o = c.optim;
     require_choice("optim.schedule", o.schedule, {"constant", "linear", "cosine", "inverse_sqrt", "wsd"});
@@ -140,6 +170,7 @@ void check_optim(const Config& c) {
     require_choice("optim.weight_decay_schedule", o.weight_decay_schedule, {"linear", "cosine"});
     require_range("optim.clip", o.clip, 0, std::numeric_limits<double>::max(), "at least 0 (0 turns clipping off)");
     require_range("optim.z_loss", o.z_loss, 0, std::numeric_limits<double>::max(), "at least 0 (0 turns it off)");
+    check_loss_scale(c);
     require_at_least("optim.warmup_samples", o.warmup_samples, 0);
     require_at_least("optim.decay_samples", o.decay_samples, 0);
     require_at_least("optim.wsd_samples", o.wsd_samples, 0);
@@ -326,13 +357,15 @@ void check_device(const Config& config, std::int64_t ranks) {
         fail_usage(asked, " computes no step twice; leave out --fault.mode validate, or train on the CPU");
     if (!config.inject.faults.empty())
         fail_usage(asked, " suffers no faults; --inject.faults writes into gradients as the CPU has them");
+    if (config.model.dtype == "f16")
+        fail_usage(asked, " computes in bf16 or f32; choose one by --model.dtype, or train in f16 on the CPU");
     if (config.numerics.grad_sum == "exact")
         fail_usage(asked, " has no exact sums; leave out --numerics.grad_sum exact, or train on the CPU");
 }
 
 void resolve_model(ModelSection& m) {
     if (!m.preset.empty() && m.hidden == 0 && m.layers == 0) apply_preset(m, std::string(m.preset));
-    require_choice("model.dtype", m.dtype, {"f32", "bf16"});
+    require_choice("model.dtype", m.dtype, {"bf16", "f16", "f32"});
     require_size("model.hidden", m.hidden);
     require_size("model.layers", m.layers);
     require_at_most("model.layers", m.layers, most_layers);

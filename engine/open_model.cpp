@@ -101,14 +101,13 @@ void load_params(const ModelSource& source, Model& model, Group& world) {
 }
 
 std::string rounded_from_f16(const fs::path& folder) {
-    return folder.string() + " is in float16; in bf16, which keel trains in, 3 of the 11 bits of each weight are rounded away; "
-                             "f32 keeps them all";
+    return folder.string() + " is in float16; in bf16 3 of the 11 bits of each weight are rounded away; f16 and f32 keep them all";
 }
 
 ModelSection model_section(const ModelShape& s) {
     ModelSection m;
     copy_shape(s, m);
-    m.dtype = s.dtype == "f32" ? "f32" : "bf16";
+    m.dtype = s.dtype.empty() ? "bf16" : s.dtype;
     return m;
 }
 

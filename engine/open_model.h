@@ -35,7 +35,7 @@ void load_params(const ModelSource& source, Model& model);
 // something of. A vocabulary larger than the source's is filled up (engine/added_rows.h).
 void load_params(const ModelSource& source, Model& model, Group& world);
 
-// The sentence for a model folder in float16, whose weights bf16 rounds.
+// The sentence for a model folder in float16 whose weights are asked for in bf16, which rounds them.
 std::string rounded_from_f16(const std::filesystem::path& folder);
 
 // config.json's fields ↔ the [model] section.

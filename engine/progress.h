@@ -34,6 +34,8 @@ struct StepResult {
     LossSum loss;
     double grad_norm = 0;             // before clipping
     bool applied = true;              // false: loss or gradients were not finite, no weight has changed
+    double loss_scale = 0;            // of its gradients, by now taken out again; 0: they need none
+    bool overflow = false;            // not applied because of gradients alone, and a smaller loss scale can help
     std::int64_t tokens = 0;          // ΣL over documents, without padding
     std::int64_t tokens_squared = 0;  // ΣL²; what attention costs
 };

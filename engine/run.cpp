@@ -119,6 +119,7 @@ template <class Load> void resume(Run& run, const std::string& state, const fs::
     run.model->share_params();
     set_exact_scales(run.config, *run.model, saved.scales);
     run.progress = saved.progress;
+    if (run.loss_scale && saved.loss_scale) run.loss_scale->restore(*saved.loss_scale);
     if (run.replay) run.replay->spikes = saved.spikes;
 }
 
@@ -139,8 +140,9 @@ void heed(Run& run, const std::optional<Saved>& saved, bool last) {
 }
 
 std::string state_now(Run& run) {
-    return state_text(run.progress, run.config, run.data.tokenizer_hash(), exact_scales(run.config, *run.model),
-                      run.replay ? run.replay->spikes : StepSpikes{});
+    return state_text(run.progress, run.config, run.data.tokenizer_hash(),
+                      {.scales = exact_scales(run.config, *run.model), .spikes = run.replay ? run.replay->spikes : StepSpikes{},
+                       .loss_scale = run.loss_scale ? std::optional(run.loss_scale->state()) : std::nullopt});
 }
 
 // Of token files: their sizes, and tokens from a thousand places of each. Not proof, but no two corpora have it in common.
@@ -257,6 +259,7 @@ Run::Run(Config asked, World* given)
       loader(data, loader_spec(config)) {
     const bool first = world.rank() == 0;
     agree_on_start(*this);
+    if (config.model.dtype == "f16") loss_scale.emplace(config.optim);
     startup.enter(Startup::data);
     check_data(*this, data);
     check_prompt(*this);

@@ -20,6 +20,7 @@
 #include "engine/fault/finding.h"
 #include "engine/fault/heartbeat.h"
 #include "engine/fault/inject.h"
+#include "engine/fault/loss_scale.h"
 #include "engine/fault/replay.h"
 #include "engine/fault/replicas.h"
 #include "engine/fault/run_lock.h"
@@ -62,6 +63,7 @@ struct Run {
     Ranks ranks;
     Schedule schedule;
     Progress progress;
+    std::optional<LossScale> loss_scale;  // of f16
     Stream stream;  // the crew of the host
     std::unique_ptr<Gpu> gpu;       // where config.run.device is one
     std::unique_ptr<Stream> queue;  // of the GPU

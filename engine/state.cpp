@@ -83,8 +83,7 @@ void set_exact_scales(const Config& config, Model& model, const Scales& scales) 
     exact->set_scales(all);
 }
 
-std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash, const Scales& scales,
-                       const StepSpikes& spikes) {
+std::string state_text(const Progress& progress, const Config& config, std::uint64_t tokenizer_hash, const LedgerState& ledgers) {
     const auto measure = [](const Spikes& s) { return json{{"count", s.count}, {"largest", s.largest}}; };
     json state = {{"version", 1},
                         {"progress",
@@ -95,9 +94,11 @@ std::string state_text(const Progress& progress, const Config& config, std::uint
                           {"tokens", progress.tokens},
                           {"tokens_squared", progress.tokens_squared}}},
                         {"tokenizer_hash", tokenizer_hash},
-                        {"spikes", {{"loss", measure(spikes.loss)}, {"grad_norm", measure(spikes.grad_norm)}}},
+                        {"spikes", {{"loss", measure(ledgers.spikes.loss)}, {"grad_norm", measure(ledgers.spikes.grad_norm)}}},
                         {"config", to_toml(config)}};
-    if (!scales.empty()) state["exact_scales"] = scales;
+    if (!ledgers.scales.empty()) state["exact_scales"] = ledgers.scales;
+    if (const auto& s = ledgers.loss_scale)
+        state["loss_scale"] = {{"scale", s->scale}, {"good_steps", s->good_steps}, {"hysteresis", s->hysteresis}};
     return state.dump(2) + "\n";
 }
 
@@ -120,6 +121,11 @@ SavedState parse_state(const std::string& text, const std::string& where) {
             };
             out.spikes = {measure("loss"), measure("grad_norm")};
         }
+        if (const auto at = state.find("loss_scale"); at != state.end())
+            out.loss_scale = {.scale = at->at("scale").get<double>(), .good_steps = at->at("good_steps").get<std::int64_t>(),
+                              .hysteresis = at->at("hysteresis").get<std::int64_t>()};
+        if (const auto& s = out.loss_scale; s && !(s->scale >= LossScale::least && s->scale <= LossScale::largest))
+            fail(where + ": the loss scale is ", s->scale, "; it can be from 2^-24 to 2^64");
         out.config = from_toml(state.at("config").get<std::string>(), where);
     } catch (const json::exception& e) {
         fail(where + ": not the state of a keel checkpoint (", e.what(), ")");

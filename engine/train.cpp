@@ -82,6 +82,7 @@ struct Sums {
 std::optional<StepResult> attempt(Run& run, const StepPlan& plan, Watch* watch) {
     Model& model = *run.model;
     const auto stop = [&] { return watch && watch->asked_to_abandon(); };
+    if (run.loss_scale) model.scale_loss(static_cast<float>(run.loss_scale->value()));
     std::optional<Sums> sums;
     do {  // again only where the scale of exact sums did not fit
         if (run.inject) run.inject->begin(run.progress.steps + 1);
@@ -113,7 +114,12 @@ std::optional<StepResult> attempt(Run& run, const StepPlan& plan, Watch* watch) 
     const Ledger::Scope scope(run.ledger, Phase::optimizer);
     // Gradients are of the summed loss: the division by the number of targets is one scale of the update.
     result.grad_norm = model.grad_norm() / static_cast<double>(result.loss.count);
-    result.applied = run.ranks.world.all(std::isfinite(result.loss.mean()) && std::isfinite(result.grad_norm));
+    const bool finite_loss = std::isfinite(result.loss.mean());
+    result.applied = run.ranks.world.all(finite_loss && std::isfinite(result.grad_norm));
+    if (run.loss_scale) {
+        result.loss_scale = run.loss_scale->value();
+        result.overflow = !result.applied && run.loss_scale->can_shrink() && run.ranks.world.all(finite_loss);
+    }
     if (ExactSums* exact = model.gradients().exact()) exact->advance();
     return result;
 }
@@ -185,6 +191,7 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
                            .dump = {}, .save = false, .code = ExitCode::open});
         return std::nullopt;
     }
+    if (run.loss_scale && result->loss.count > 0) run.loss_scale->update(!result->applied);
     if (!result->applied) return result;
     const Ledger::Scope update(run.ledger, Phase::optimizer);
     const Spans::Scope span(run.what_ran(), "optimizer");

@@ -4,6 +4,7 @@
 // the median, with the best beside it. Inputs are random, never zeros. FLOPs are useful work only (observe/flops.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "engine/config.h"
+#include "kernels/base/dtype.h"
 #include "kernels/base/pages.h"
 #include "kernels/base/random.h"
 #include "kernels/base/stream.h"
@@ -49,11 +51,15 @@ std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, in
 
 struct Peaks {
     double fma_f32 = 0;                     // FLOP/s of fused multiply-adds on registers: what no product can pass
-    double matmul_f32 = 0, matmul_bf16 = 0; // FLOP/s, the best over large products
-    std::int64_t best_f32 = 0, best_bf16 = 0;  // their size n: n x n x n
+    struct Product {
+        double rate = 0;                    // FLOP/s, the best over large products
+        std::int64_t n = 0;                 // its size: n x n x n
+    };
+    std::array<Product, all_dtypes.size()> products{};  // by Dtype
     double copy = 0;                        // bytes/s, read plus written, far past the caches
-    double matmul(const std::string& dtype) const { return dtype == "f32" ? matmul_f32 : matmul_bf16; }
-    std::int64_t best(const std::string& dtype) const { return dtype == "f32" ? best_f32 : best_bf16; }
+    double matmul(const std::string& dtype) const { return product(dtype_named(dtype)).rate; }
+    std::int64_t best(const std::string& dtype) const { return product(dtype_named(dtype)).n; }
+    const Product& product(Dtype dtype) const { return products[static_cast<std::size_t>(dtype)]; }
 };
 Peaks measure_peaks(Stream& stream);
 

@@ -144,8 +144,7 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
 }  // namespace
 
 std::vector<OpTime> measure_ops(Stream& stream, const Case& c, int rounds) {
-    if (c.config.model.dtype == "f32") return measure_ops_of<float>(stream, c.config, rounds);
-    return measure_ops_of<bf16>(stream, c.config, rounds);
+    return with_type(dtype_named(c.config.model.dtype), [&]<class T>() { return measure_ops_of<T>(stream, c.config, rounds); });
 }
 
 }  // namespace keel::bench

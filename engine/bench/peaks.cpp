@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <optional>
-#include <string_view>
 
 #include "engine/bench/bench.h"
 #include "kernels/matmul.h"
@@ -50,19 +48,20 @@ template <class T> void square_product(Stream& stream, std::int64_t n, const T* 
 }  // namespace
 
 struct Ceiling::Operands {
-    Stream& stream;
     std::int64_t n;
     int repeats;
     Buffer<float> c;
-    std::optional<Buffer<float>> a32, b32;
-    std::optional<Buffer<bf16>> a16, b16;
+    std::function<void()> product;
 };
 
 Ceiling::Ceiling(Stream& stream, const std::string& dtype, std::int64_t n)
-    : operands_(new Operands{stream, n, static_cast<int>(std::max<std::int64_t>(1, 5'000'000'000 / (n * n * n))), Buffer<float>(n, n),
-                             {}, {}, {}, {}}) {
-    if (dtype == "f32") operands_->a32.emplace(n, n, 1), operands_->b32.emplace(n, n, 2);
-    else operands_->a16.emplace(n, n, 1), operands_->b16.emplace(n, n, 2);
+    : operands_(new Operands{n, static_cast<int>(std::max<std::int64_t>(1, 5'000'000'000 / (n * n * n))), Buffer<float>(n, n), {}}) {
+    with_type(dtype_named(dtype), [&]<class T>() {
+        operands_->product = [&stream, o = operands_.get(), a = std::make_shared<Buffer<T>>(n, n, 1),
+                              b = std::make_shared<Buffer<T>>(n, n, 2)] {
+            square_product(stream, o->n, a->data(), b->data(), o->c.data(), o->repeats);
+        };
+    });
 }
 Ceiling::~Ceiling() = default;
 
@@ -72,9 +71,7 @@ double Ceiling::flops() const {
 }
 
 void Ceiling::operator()() const {
-    Operands& o = *operands_;
-    if (o.a32) square_product(o.stream, o.n, o.a32->data(), o.b32->data(), o.c.data(), o.repeats);
-    else square_product(o.stream, o.n, o.a16->data(), o.b16->data(), o.c.data(), o.repeats);
+    operands_->product();
 }
 
 std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, int rounds) {
@@ -100,21 +97,18 @@ Peaks measure_peaks(Stream& stream) {
     // The best over sizes: a ceiling is what the machine can do, not what it does on average. In turns, so that a busy
     // moment does not decide which size is best.
     constexpr std::int64_t sizes[] = {512, 1024, 1536};
-    for (const char* dtype : {"f32", "bf16"}) {
-        const bool f32 = std::string_view(dtype) == "f32";
+    for (const Dtype dtype : all_dtypes) {
+        Peaks::Product& product = peaks.products[static_cast<std::size_t>(dtype)];
         std::vector<std::unique_ptr<Ceiling>> products;
         std::vector<std::function<void()>> bodies;
         for (const std::int64_t n : sizes) {
-            products.push_back(std::make_unique<Ceiling>(stream, dtype, n));
-            bodies.emplace_back([product = products.back().get()] { (*product)(); });
+            products.push_back(std::make_unique<Ceiling>(stream, std::string(short_name(dtype)), n));
+            bodies.emplace_back([&one = *products.back()] { one(); });
         }
         const std::vector<Sample> samples = measure(bodies, 5);
         for (std::size_t i = 0; i < samples.size(); ++i) {
             const double rate = products[i]->flops() / samples[i].best_s;
-            if (double& best = f32 ? peaks.matmul_f32 : peaks.matmul_bf16; rate > best) {
-                best = rate;
-                (f32 ? peaks.best_f32 : peaks.best_bf16) = sizes[i];
-            }
+            if (rate > product.rate) product = {rate, sizes[i]};
         }
     }
     peaks.copy = copy_rate(stream);

@@ -23,24 +23,22 @@ namespace fs = std::filesystem;
 namespace {
 
 // One element, as the fault wants it.
-template <class Bits> Bits spoiled(const InjectedFault& fault, Bits bits, int bit) {
-    const auto of_float = [](float x) {
-        const auto wide = std::bit_cast<std::uint32_t>(x);
-        return static_cast<Bits>(sizeof(Bits) == 2 ? wide >> 16 : wide);  // of a bf16 the upper half
+template <class T> void spoil(const InjectedFault& fault, std::byte* element, int bit) {
+    using Bits = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+    const auto value = [&](float x) {
+        const T written(x);
+        std::memcpy(element, &written, sizeof written);
     };
     switch (fault.kind) {
         case FaultKind::grad_nan:
-        case FaultKind::param_nan: return of_float(std::numeric_limits<float>::quiet_NaN());
+        case FaultKind::param_nan: return value(std::numeric_limits<float>::quiet_NaN());
         case FaultKind::grad_value:
-        case FaultKind::param_value: return of_float(static_cast<float>(fault.value));
-        default: return static_cast<Bits>(bits ^ (Bits{1} << bit));
+        case FaultKind::param_value: return value(static_cast<float>(fault.value));
+        default: break;
     }
-}
-
-template <class Bits> void spoil(const InjectedFault& fault, std::byte* element, int bit) {
     Bits bits;
     std::memcpy(&bits, element, sizeof bits);
-    bits = spoiled<Bits>(fault, bits, bit);
+    bits = static_cast<Bits>(bits ^ (Bits{1} << bit));
     std::memcpy(element, &bits, sizeof bits);
 }
 
@@ -156,8 +154,7 @@ void Injector::strike_parameter(const Armed& a) {
     const int bit = a.fault.bit >= 0 ? a.fault.bit : static_cast<int>(draw(a, what_bit, wide ? 32 : 16));
     tell(a, print("%s, element %lld, bit %d", p.name.c_str(), static_cast<long long>(element), bit));
     std::byte* at = model_.param_data() + (p.offset + element) * size_bytes(model_.dtype());
-    if (wide) spoil<std::uint32_t>(a.fault, at, bit);
-    else spoil<std::uint16_t>(a.fault, at, bit);
+    with_type(model_.dtype(), [&]<class T>() { spoil<T>(a.fault, at, bit); });
 }
 
 void Injector::gradient(int param, View<float> x) {
@@ -168,7 +165,7 @@ void Injector::gradient(int param, View<float> x) {
         const int bit = a.fault.bit >= 0 ? a.fault.bit : static_cast<int>(draw(a, what_bit, 32));
         const std::string& tensor = model_.params().specs[static_cast<std::size_t>(param)].name;
         tell(a, print("gradient of %s, element %lld, bit %d", tensor.c_str(), static_cast<long long>(element), bit));
-        spoil<std::uint32_t>(a.fault, reinterpret_cast<std::byte*>(x.data() + element), bit);
+        spoil<float>(a.fault, reinterpret_cast<std::byte*>(x.data() + element), bit);
     }
 }
 

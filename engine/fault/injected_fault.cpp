@@ -87,7 +87,7 @@ std::vector<InjectedFault> parse_injected_faults(const Config& config) {
         const std::string where = concat("--inject.faults ", text, ": ");
         if (fault.step < 1 || fault.step > config.train.steps)
             fail_usage(where, "step ", fault.step, " is none of the run's, which are 1 to ", config.train.steps);
-        const int bits = fault.kind == FaultKind::param_flip && config.model.dtype == "bf16" ? 16 : 32;
+        const int bits = fault.kind == FaultKind::param_flip && config.model.dtype != "f32" ? 16 : 32;
         if (fault.bit >= bits || fault.bit < -1) fail_usage(where, "bit ", fault.bit, " is none of 0 to ", bits - 1);
         if (fault.tensor.empty()) continue;
         std::vector<std::string> tensors;

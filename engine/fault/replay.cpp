@@ -26,11 +26,16 @@ bool finite(View<const std::byte> x, Dtype dtype) {
         }
         return false;
     };
-    return dtype == Dtype::f32 ? !any_bad(std::uint32_t{0x7f800000}) : !any_bad(std::uint16_t{0x7f80});
+    switch (dtype) {  // all ones in the exponent
+        case Dtype::f32: return !any_bad(std::uint32_t{0x7f800000});
+        case Dtype::bf16: return !any_bad(std::uint16_t{0x7f80});
+        case Dtype::f16: break;
+    }
+    return !any_bad(std::uint16_t{0x7c00});
 }
 
-// A step without a single target has no loss, and is none to look into.
-bool not_finite(const StepResult& result) { return !result.applied && result.loss.count > 0; }
+// A step without a single target has no loss, and is none to look into; nor is one whose gradients a smaller loss scale lets in.
+bool not_finite(const StepResult& result) { return !result.applied && result.loss.count > 0 && !result.overflow; }
 
 template <class T> View<const std::byte> bytes_of(View<T> x) {
     return {reinterpret_cast<const std::byte*>(x.data()), {x.bytes()}};

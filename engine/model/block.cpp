@@ -276,6 +276,7 @@ void block_backward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, c
                                     View<T>);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(bf16)
+KEEL_INSTANTIATE(f16)
 #undef KEEL_INSTANTIATE
 
 }  // namespace keel

@@ -188,8 +188,9 @@ private:
 }  // namespace
 
 std::unique_ptr<Decoder> make_decoder(const Config& config, Stream& stream, Model& model, std::int64_t capacity) {
-    if (model.dtype() == Dtype::f32) return std::make_unique<LlamaDecoder<float>>(config, stream, model, capacity);
-    return std::make_unique<LlamaDecoder<bf16>>(config, stream, model, capacity);
+    return with_type(model.dtype(), [&]<class T>() -> std::unique_ptr<Decoder> {
+        return std::make_unique<LlamaDecoder<T>>(config, stream, model, capacity);
+    });
 }
 
 }  // namespace keel

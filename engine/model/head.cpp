@@ -43,7 +43,7 @@ void head_loss(Stream& s, const TensorParallel& tp, const HeadBuffers<T>& b, con
         if constexpr (std::is_same_v<T, float>) dlogits = logits;
         else dlogits = b.dlogits->rows(0, n);
         /*2*/ cross_entropy_grad<T>(s, {.loss = loss, .dlogits = dlogits, .logits = logits, .labels = labels, .max = max, .sum = sum,
-                                        .target = target, .vocab_begin = a.vocab_begin, .z_loss = a.z_loss});
+                                        .target = target, .vocab_begin = a.vocab_begin, .z_loss = a.z_loss, .scale = a.scale});
         /*1*/ linear_dgrad<T>(s, {.dx = partial->rows(begin, n), .dy = dlogits, .w = a.w});
               linear_wgrad<T>(s, {.dw = *a.dw, .dy = dlogits, .x = norm.rows(begin, n), .accumulate = a.accumulate || begin > 0});
     }
@@ -52,5 +52,6 @@ void head_loss(Stream& s, const TensorParallel& tp, const HeadBuffers<T>& b, con
 
 template void head_loss<float>(Stream&, const TensorParallel&, const HeadBuffers<float>&, const HeadLoss<float>&);
 template void head_loss<bf16>(Stream&, const TensorParallel&, const HeadBuffers<bf16>&, const HeadLoss<bf16>&);
+template void head_loss<f16>(Stream&, const TensorParallel&, const HeadBuffers<f16>&, const HeadLoss<f16>&);
 
 }  // namespace keel

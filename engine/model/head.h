@@ -33,6 +33,7 @@ template <class T> struct HeadLoss {
     View<const std::int32_t> labels;                   // [tokens]
     std::int64_t vocab_begin;
     float z_loss;
+    float scale = 1;                                   // of gradients
 };
 template <class T>
 void head_loss(Stream& s, const TensorParallel& tp, const HeadBuffers<T>& buffers, const HeadLoss<T>& args);

@@ -320,9 +320,12 @@ template <class T> std::int64_t ModelLayout<T>::snapshot_bytes() const {
 
 template struct BlockReserved<float>;
 template struct BlockReserved<bf16>;
+template struct BlockReserved<f16>;
 template struct ContextReserved<float>;
 template struct ContextReserved<bf16>;
+template struct ContextReserved<f16>;
 template struct ModelLayout<float>;
 template struct ModelLayout<bf16>;
+template struct ModelLayout<f16>;
 
 }  // namespace keel

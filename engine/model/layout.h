@@ -91,7 +91,7 @@ template <class T> struct ModelLayout {
     BlockDims dims;
     std::int64_t rows;  // of the residual stream: tokens, or this rank's share of them
     Reserved<T> param;
-    Reserved<float> master, m, v, grad;    // master only for bf16
+    Reserved<float> master, m, v, grad;    // master only for bf16 and f16
     Reserved<float> lookup_grad;           // of a tied embedding as an embedding; as a head it is in grad
     Reserved<std::int64_t> exact;          // integer sums of grad
     Reserved<std::byte> snapshot;          // of what this rank saves (ckpt/async_save.h); of a GPU it is on the host

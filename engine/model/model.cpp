@@ -79,6 +79,8 @@ public:
         batches_.begin();
     }
 
+    void scale_loss(float scale) override { loss_scale_ = scale; }
+
     void load(int slot, const Batch& batch) override { batches_.load(slot, batch); }
 
     void refill(std::int64_t i, const Batch& batch) override {
@@ -198,7 +200,7 @@ public:
         gradients_->finish();
         numbers_.send();
     }
-    double grad_norm() override { return gradients_->norm(numbers_.host_squares()); }
+    double grad_norm() override { return gradients_->norm(numbers_.host_squares()) / static_cast<double>(loss_scale_); }
 
     void update(const Update& u) override {
         gradients_->need_all();
@@ -210,7 +212,7 @@ public:
             adamw<T>(stream_, {.param = in_buffer(param()), .master = master_piece, .m = in_owned(first_moment()),
                                .v = in_owned(second_moment()), .grad = in_buffer(grads()), .lr = u.lr, .beta1 = u.beta1,
                                .beta2 = u.beta2, .eps = u.eps, .weight_decay = spec.decays() ? u.weight_decay : 0.0f,
-                               .grad_scale = u.grad_scale, .step = u.step});
+                               .grad_scale = u.grad_scale / loss_scale_, .step = u.step});
         }
         gradients_->gather();
     }
@@ -433,7 +435,7 @@ private:
                            {.loss = arena_.view(layout_.loss).rows(0, at.tokens), .dnorm = dnorm,
                             .dw = params().view(grads(), config_.tied ? "embed" : "head"), .accumulate = accumulate,
                             .norm = slot_view(slot, &SlotLayout<T>::final_norm), .w = head_weight(), .labels = labels(at),
-                            .vocab_begin = layout_.shard.vocab.begin, .z_loss = z_loss_});
+                            .vocab_begin = layout_.shard.vocab.begin, .z_loss = z_loss_, .scale = loss_scale_});
         /*1*/ rmsnorm_backward<T>(stream_, {.dx = dh, .dgain = params().view(grads(), "final_norm"),
                                             .scratch = arena_.view(layout_.head_norm_scratch), .dy = dnorm,
                                             .x = slot_view(slot, &SlotLayout<T>::out), .gain = params().view(param(), "final_norm"),
@@ -450,6 +452,7 @@ private:
     Stream& stream_;         // of the backend
     const Ranks ranks_;
     const float z_loss_;
+    float loss_scale_ = 1;
     MemoryPlan plan_;
     ModelLayout<T> layout_;
     Arena arena_;
@@ -476,22 +479,18 @@ public:
     OnlyModel(const Config& config, const Backend& backend, const ModelUse& use) : LlamaModel<T>(config, backend, use, solo.ranks()) {}
 };
 
-bool is_float(const Config& config) {
-    if (config.model.dtype != "f32" && config.model.dtype != "bf16")
-        fail_usage("--model.dtype is \"" + config.model.dtype + "\"; it can be bf16 or f32");
-    return config.model.dtype == "f32";
-}
-
 }  // namespace
 
 std::unique_ptr<Model> make_model(const Config& config, const Backend& backend, const ModelUse& use, const Ranks& ranks) {
-    if (is_float(config)) return std::make_unique<LlamaModel<float>>(config, backend, use, ranks);
-    return std::make_unique<LlamaModel<bf16>>(config, backend, use, ranks);
+    return with_type(dtype_named(config.model.dtype), [&]<class T>() -> std::unique_ptr<Model> {
+        return std::make_unique<LlamaModel<T>>(config, backend, use, ranks);
+    });
 }
 
 std::unique_ptr<Model> make_model(const Config& config, const Backend& backend, const ModelUse& use) {
-    if (is_float(config)) return std::make_unique<OnlyModel<float>>(config, backend, use);
-    return std::make_unique<OnlyModel<bf16>>(config, backend, use);
+    return with_type(dtype_named(config.model.dtype), [&]<class T>() -> std::unique_ptr<Model> {
+        return std::make_unique<OnlyModel<T>>(config, backend, use);
+    });
 }
 
 }  // namespace keel

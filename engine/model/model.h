@@ -44,6 +44,9 @@ public:
     // Begins a step: the next micro-batch starts the gradients anew. (Matrices are then written instead of added to, so
     // only what is summed otherwise is cleared here.)
     virtual void zero_grads() = 0;
+    // The gradients of backward are those of the loss times `scale`, 1 at first, from the next micro-batch on; grad_norm and
+    // update take it out again (engine/fault/loss_scale.h). The same on all ranks, and through a step.
+    virtual void scale_loss(float scale) = 0;
 
     // One micro-batch through the part of the model that this rank holds. `slot` is where it is kept between its forward and
     // its backward (engine/parallel/pipeline.h); there is one, unless a pipeline has more under way.
@@ -84,13 +87,13 @@ public:
 
     // Gradients of all micro-batches and all ranks come together (engine/parallel/gradients.h).
     virtual void reduce_grads() = 0;
-    virtual double grad_norm() = 0;  // of the summed loss, after reduce_grads; not finite if any gradient is not
+    virtual double grad_norm() = 0;  // of the summed loss, unscaled, after reduce_grads; not finite if any gradient is not
     virtual void update(const Update& update) = 0;
     virtual Gradients& gradients() = 0;
 
     // What is updated here: parameters().owned says which element of which parameter lies where. With one replica all of it,
     // at the offsets of params(). For float parameters master() is the parameters. Memory of the backend.
-    virtual View<float> grads() = 0;
+    virtual View<float> grads() = 0;  // of the scaled loss
     virtual View<float> master() = 0;
     virtual View<float> first_moment() = 0;
     virtual View<float> second_moment() = 0;

@@ -12,8 +12,7 @@ namespace keel {
 MemoryPlan plan_model(const Config& config, const ModelUse& use, const RankPlace& place) {
     MemoryPlan plan;
     const Shard shard = shard_of(config, place);
-    if (config.model.dtype == "f32") ModelLayout<float>(plan, config.model, use, shard);
-    else ModelLayout<bf16>(plan, config.model, use, shard);
+    with_type(dtype_named(config.model.dtype), [&]<class T>() { ModelLayout<T>(plan, config.model, use, shard); });
     plan.assign();
     return plan;
 }

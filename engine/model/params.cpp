@@ -166,5 +166,6 @@ void init_owned(Stream& stream, const ParamTable& table, std::uint64_t seed, Vie
 
 template void init_params<float>(Stream&, const ParamTable&, std::uint64_t, View<float>);
 template void init_params<bf16>(Stream&, const ParamTable&, std::uint64_t, View<bf16>);
+template void init_params<f16>(Stream&, const ParamTable&, std::uint64_t, View<f16>);
 
 }  // namespace keel

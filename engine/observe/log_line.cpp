@@ -42,13 +42,15 @@ std::size_t format_step(std::span<char> out, const StepLine& line) {
     return length_of(
         out, std::snprintf(out.data(), out.size(),
                            "step %lld/%lld progress_%% %s loss %s grad_norm %s lr %s tokens/s %s TFLOP/s %s peak_%% %s "
-                           "left %s skipped %lld\n",
+                           "left %s skipped %lld%s%s\n",
                            static_cast<long long>(line.step), static_cast<long long>(line.total_steps),
                            number_text("%.1f", line.progress_percent).text, number_text("%.4f", line.loss).text,
                            number_text("%.4g", line.grad_norm).text, number_text("%.3e", line.lr).text,
                            number_text("%.0f", line.tokens_per_second).text,
                            number_text("%.4f", line.flops_per_second / 1e12).text, peak.text,
-                           duration_text(line.seconds_left).text, static_cast<long long>(line.skipped)));
+                           duration_text(line.seconds_left).text, static_cast<long long>(line.skipped),
+                           line.loss_scale > 0 ? " loss_scale " : "",
+                           (line.loss_scale > 0 ? number_text("%.9g", line.loss_scale) : NumberText{}).text));
 }
 
 std::size_t format_eval(std::span<char> out, std::int64_t step, const EvalResult& eval) {

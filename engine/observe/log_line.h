@@ -10,7 +10,7 @@
 //              since the last line                      peak_%     of the matmul rate measured on this machine
 //   grad_norm  before clipping, of this step            left       h:mm:ss at the recent rate, evaluation not counted
 //   lr         used by this step                        skipped    steps so far that changed nothing
-// More pairs may be added at the end.
+// In f16 one more: loss_scale, that of this step. More pairs may be added at the end.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,7 @@ struct StepLine {
     double peak = 0;          // FLOP/s; 0: not known
     double seconds_left = 0;  // negative: not known
     std::int64_t skipped = 0;
+    double loss_scale = 0;    // 0: there is none
 };
 
 // Both write a line and its '\n' and end it with '\0'. Return the length. Nothing allocates.

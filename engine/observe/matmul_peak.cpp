@@ -37,7 +37,7 @@ template <class T> double measure(Stream& stream) {
 }  // namespace
 
 double matmul_peak(Stream& stream, Dtype dtype) {
-    return dtype == Dtype::f32 ? measure<float>(stream) : measure<bf16>(stream);
+    return with_type(dtype, [&]<class T>() { return measure<T>(stream); });
 }
 
 }  // namespace keel

@@ -57,6 +57,8 @@ void Metrics::format(const Ledger& ledger) {
     if (s.plan.samples > 0) {  // a step was taken
         gauge("keel_train_loss", "Mean token loss of the last optimizer step (nats).", s.result.loss.mean());
         gauge("keel_grad_norm", "Global gradient norm of the last step, before clipping.", s.result.grad_norm);
+        if (s.result.loss_scale > 0)
+            gauge("keel_loss_scale", "Loss scale of the last step; f16 only.", s.result.loss_scale);
         gauge("keel_learning_rate", "Learning rate of the last step.", s.plan.lr);
         gauge("keel_tokens_per_second", "Tokens per second of the last step, all ranks.", s.tokens_per_second);
         gauge("keel_flops_per_second", "Useful floating-point operations per second of the last step, all ranks.",

@@ -136,6 +136,7 @@ void Observe::record(const Progress& progress, const StepPlan& plan, const StepR
         .number("flops_per_second", facts.flops_per_second)
         .number("wall_seconds", ledger_.wall_seconds());
     if (facts.peak_share >= 0) json.number("peak_percent", 100 * facts.peak_share);
+    if (step.loss_scale > 0) json.number("loss_scale", step.loss_scale);
     if (facts.joules >= 0) json.number("joules", facts.joules).number("watts_per_device", facts.watts);
     write_json(json.finish());
 
@@ -159,7 +160,8 @@ void Observe::record(const Progress& progress, const StepPlan& plan, const StepR
                                                               progress.tokens_squared - before.tokens_squared), interval),
                            .peak = facts_.matmul_peak,
                            .seconds_left = left,
-                           .skipped = progress.skipped});
+                           .skipped = progress.skipped,
+                           .loss_scale = step.loss_scale});
         show_line(text);
         write_seconds(progress);
         logged_ = progress;

@@ -47,6 +47,7 @@ void Outputs::step(const StepFacts& step, bool log_line) {
             .scalar("speed/step_seconds", step.seconds)
             .scalar("speed/tokens_per_second", step.tokens_per_second)
             .scalar("speed/tflops", step.flops_per_second / 1e12);
+        if (step.result.loss_scale > 0) record.scalar("train/loss_scale", step.result.loss_scale);
         if (step.peak_share >= 0) record.scalar("speed/mfu", step.peak_share);
         if (step.joules >= 0)
             record.scalar("energy/joules_per_step", step.joules).scalar("energy/watts_per_device", step.watts);

@@ -135,6 +135,7 @@ void context_backward(Stream& s, const ContextParallel& cp, const ContextBuffers
                                       const ContextBackward<T>&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(bf16)
+KEEL_INSTANTIATE(f16)
 #undef KEEL_INSTANTIATE
 
 }  // namespace keel

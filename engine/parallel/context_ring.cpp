@@ -188,6 +188,7 @@ void ring_backward(Stream& s, const ContextParallel& cp, const RingBuffers<T>& b
     template void ring_backward<T>(Stream&, const ContextParallel&, const RingBuffers<T>&, const ContextBackward<T>&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(bf16)
+KEEL_INSTANTIATE(f16)
 #undef KEEL_INSTANTIATE
 
 }  // namespace context

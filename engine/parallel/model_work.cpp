@@ -35,7 +35,7 @@ ModelWork model_work(const ModelSection& m, std::int64_t seq_len, const std::str
     const auto h = static_cast<double>(m.hidden), ffn = static_cast<double>(m.ffn),
                vocab = static_cast<double>(m.vocab);
     const auto q = static_cast<double>(m.heads * m.head_dim), kv = static_cast<double>(m.kv_heads * m.head_dim);
-    const double bytes = m.dtype == "bf16" ? 2 : 4;
+    const double bytes = m.dtype == "f32" ? 4 : 2;
     const double qkv_flops = 2 * h * (q + 2 * kv), down_flops = 2 * h * ffn,
                  weights = h * (2 * q + 2 * kv) + 3 * h * ffn;
     // Attention reads q, k, v and writes y; rotation reads and writes q and k. SwiGLU reads two and writes one.

@@ -182,11 +182,11 @@ void expect_same_tensors(const fs::path& a, const fs::path& b) {
 }
 
 TEST(ModelFolder, RoundTripsEveryFamilyBitForBit) {
-    for (const char* family : {"llama", "smollm2", "qwen2", "qwen3", "olmo2", "phi3"}) {
+    for (const char* family : {"llama", "smollm2", "mistral", "qwen2", "qwen3", "olmo2", "phi3"}) {
         SCOPED_TRACE(family);
         const TempFolder folder;
         const ModelShape shape = read_model_shape(goldens / family);
-        const Dtype dtype = shape.dtype == "f32" ? Dtype::f32 : Dtype::bf16;
+        const Dtype dtype = dtype_named(shape.dtype);
         const OwnedTensors params = params_of(shape, dtype);
         load_weights(goldens / family, shape, params.all());
         save_model_folder(folder / "one", shape, params.all(), {.tokenizer_from = {}, .dtype = dtype});

@@ -58,12 +58,10 @@ public:
         for (std::int64_t i = 0; i < count; ++i) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
             const float value = static_cast<float>(static_cast<std::int32_t>(x >> 32)) * 0x1p-33f;
-            if (dtype == Dtype::f32) {
-                std::memcpy(bytes.data() + i * 4, &value, 4);
-            } else {
-                const bf16 half(value);
-                std::memcpy(bytes.data() + i * 2, &half, 2);
-            }
+            with_type(dtype, [&]<class T>() {
+                const T element(value);
+                std::memcpy(bytes.data() + i * size_bytes(dtype), &element, sizeof element);
+            });
         }
         tensors_.push_back({std::move(name), dtype, std::move(shape), bytes.data()});
     }

@@ -49,6 +49,22 @@ TEST(Convert, DoubleToBf16RoundsOnce) {
     EXPECT_EQ(to_f32(StoredDtype::F64, 0.1), 0.1f);
 }
 
+TEST(Convert, ToF16RoundsOnce) {
+    const auto to_f16 = [](StoredDtype from, auto value) {
+        f16 out;
+        convert(from, reinterpret_cast<const std::byte*>(&value), Dtype::f16, reinterpret_cast<std::byte*>(&out), 1);
+        return out.bits;
+    };
+    EXPECT_EQ(to_f16(StoredDtype::F64, 1 + 0x1p-11 + 0x1p-40), 0x3c01);  // rounded to float first, these two would be ties
+    EXPECT_EQ(to_f16(StoredDtype::F64, 1 + 3 * 0x1p-11 - 0x1p-40), 0x3c01);
+    EXPECT_EQ(to_f16(StoredDtype::F64, 1 + 0x1p-11), 0x3c00);
+    EXPECT_EQ(to_f16(StoredDtype::F64, 0x1p-25 + 0x1p-70), 0x0001);
+    EXPECT_EQ(to_f16(StoredDtype::F64, 1e300), 0x7c00);
+    EXPECT_EQ(to_f16(StoredDtype::F32, 65519.0f), 0x7bff);
+    EXPECT_EQ(to_f16(StoredDtype::BF16, bf16(-3.0f)), 0xc200);
+    EXPECT_EQ(to_f16(StoredDtype::F16, std::uint16_t{0x7d01}), 0x7d01);  // moved, not converted: a signalling NaN stays one
+}
+
 TEST(Convert, HalfToFloatIsExactForEveryPattern) {
     for (std::uint32_t h = 0; h < 0x10000; ++h) {
         const float got = to_f32(StoredDtype::F16, static_cast<std::uint16_t>(h));

@@ -27,7 +27,7 @@ void expect_failure(const std::vector<std::string>& words, int code, const std::
 
 TEST(Convert, ACheckpointInBetweenChangesNoTensorAndLosesNoKey) {
     const TempFolder folder;
-    for (const std::string family : {"llama", "smollm2", "qwen2", "qwen3", "olmo2", "phi3"}) {
+    for (const std::string family : {"llama", "smollm2", "mistral", "qwen2", "qwen3", "olmo2", "phi3"}) {
         const fs::path from = goldens / family, there = folder / (family + " there"),
                        back = folder / (family + " back");
         expect_done({"convert", from, there});
@@ -36,7 +36,7 @@ TEST(Convert, ACheckpointInBetweenChangesNoTensorAndLosesNoKey) {
         ASSERT_EQ(a.tensors().size(), b.tensors().size()) << family;
         for (const auto& [name, entry] : a.tensors()) {
             const auto other = b.find(name);
-            ASSERT_TRUE(other && entry.tensor->size_bytes() == other->tensor->size_bytes()) << family << ": " << name;
+            ASSERT_TRUE(other && entry.tensor->dtype == other->tensor->dtype) << family << ": " << name;
             std::vector<std::byte> x(static_cast<std::size_t>(entry.tensor->size_bytes())), y(x.size());
             entry.file->read_bytes(*entry.tensor, 0, x);
             other->file->read_bytes(*other->tensor, 0, y);
@@ -59,6 +59,9 @@ TEST(Convert, DtypeAndShardLimitChangeTheOutput) {
     const SafetensorsSet set(folder / "f32", {});
     EXPECT_GT(set.files().size(), 1u);
     EXPECT_EQ(set.find("lm_head.weight")->tensor->dtype, StoredDtype::F32);
+    expect_done({"convert", folder / "c", folder / "f16", "--dtype", "f16"});
+    EXPECT_EQ(SafetensorsFile(folder / "f16/model.safetensors").tensors()[0].dtype, StoredDtype::F16);
+    EXPECT_EQ(Json::parse(read_file(folder / "f16/config.json"))["torch_dtype"], "float16");
 }
 
 TEST(Convert, AShapeThatIsNotTheWeightsIsRefusedBeforeAnythingIsWritten) {
@@ -74,15 +77,31 @@ TEST(Convert, AShapeThatIsNotTheWeightsIsRefusedBeforeAnythingIsWritten) {
     EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
-TEST(Convert, SaysThatFloat16IsRounded) {
+TEST(Convert, SaysThatBf16RoundsFloat16) {
     const TempFolder folder;
-    const Outcome rounded = run_keel_words({"convert", goldens / "mistral", folder / "bf16"});
+    const Outcome rounded = run_keel_words({"convert", goldens / "mistral", folder / "bf16", "--dtype", "bf16"});
     EXPECT_EQ(rounded.code, 0) << rounded.err;
-    EXPECT_NE(rounded.err.find("mistral is in float16; in bf16, which keel trains in, 3 of the 11 bits"), std::string::npos)
-        << rounded.err;
-    const Outcome kept = run_keel_words({"convert", goldens / "mistral", folder / "f32", "--dtype", "f32"});
-    EXPECT_EQ(kept.code, 0);
-    EXPECT_EQ(kept.err.find("float16"), std::string::npos) << kept.err;
+    EXPECT_NE(rounded.err.find("mistral is in float16; in bf16 3 of the 11 bits"), std::string::npos) << rounded.err;
+    for (const char* dtype : {"f32", "f16"}) {
+        const Outcome kept = run_keel_words({"convert", goldens / "mistral", folder / dtype, "--dtype", dtype});
+        EXPECT_EQ(kept.code, 0);
+        EXPECT_EQ(kept.err.find("float16"), std::string::npos) << kept.err;
+    }
+}
+
+TEST(Convert, WhatF16CannotHoldIsRefused) {
+    const TempFolder folder;
+    expect_done({"convert", goldens / "llama", folder / "m", "--dtype", "f32"});  // a checkpoint, made a folder below
+    expect_done({"convert", folder / "m", folder / "large"});
+    const fs::path weights = folder / "large/model.safetensors";
+    std::string bytes = read_file(weights);
+    const float large = 65520;
+    bytes.replace(bytes.size() - sizeof large, sizeof large, reinterpret_cast<const char*>(&large), sizeof large);
+    write_file_atomically(weights, bytes);
+    expect_failure({"convert", folder / "large", folder / "f16", "--dtype", "f16"}, 1,
+                   "1 weight is no finite number in f16, which ends at 65504; convert to bf16 or f32");
+    EXPECT_FALSE(fs::exists(folder / "f16/step-00000000"));
+    expect_done({"convert", folder / "large", folder / "bf16", "--dtype", "bf16"});
 }
 
 TEST(Convert, UnexpectedTensorsNeedTheirFlag) {
@@ -100,7 +119,7 @@ TEST(Convert, UnexpectedTensorsNeedTheirFlag) {
 TEST(Convert, MistakesAreNamedAndLeaveNothing) {
     const TempFolder folder;
     expect_failure({"convert", folder / "no", folder / "out"}, 1, "no such file or folder");
-    expect_failure({"convert", goldens / "llama", folder / "out", "--dtype", "f16"}, 2, "--dtype is \"f16\"");
+    expect_failure({"convert", goldens / "llama", folder / "out", "--dtype", "fp16"}, 2, "--dtype is \"fp16\"; give bf16, f16 or f32");
     expect_failure({"convert", goldens / "llama", folder / "out", "--shard-limit", "0"}, 2, "--shard-limit is 0");
     write_bytes(folder / "gpt2_124M.bin", std::string("\xc6\xd7\x34\x01\x03\0\0\0", 8));
     expect_failure({"convert", folder / "gpt2_124M.bin", folder / "out"}, 1, "is a model of llm.c, a GPT-2");

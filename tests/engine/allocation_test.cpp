@@ -25,7 +25,7 @@ std::int64_t resident_bytes() {
 TEST(Step, AllocatesNothingOnAnyThread) {
     test::TempFolder dir;
     test::write_token_file(dir.path() / "a.tok", 61, 4000, 1);
-    for (const char* dtype : {"f32", "bf16"})
+    for (const char* dtype : {"f32", "bf16", "f16"})
         for (const char* policy : {"none", "block"}) {
             Config config = test::tiny_config(dtype);
             config.model.qk_norm = config.model.qkv_bias = true;

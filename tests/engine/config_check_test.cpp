@@ -109,7 +109,7 @@ TEST(ConfigCheck, RefusesImpossibleShapes) {
     EXPECT_REFUSED((c.model.hidden = c.model.ffn = 1 << 30, c.model.head_dim = 16),
                    "the shape has about 6.91753e+18 parameters (--model.layers 2, --model.hidden 1073741824, "
                    "--model.ffn 1073741824); keel counts up to 1e15");
-    EXPECT_REFUSED(c.model.dtype = "fp16", "--model.dtype is \"fp16\"; choices are f32, bf16");
+    EXPECT_REFUSED(c.model.dtype = "fp16", "--model.dtype is \"fp16\"; did you mean f16? Choices are bf16, f16, f32");
     EXPECT_REFUSED(c.model.norm_eps = 0, "--model.norm_eps is 0; it must be greater than 0");
     EXPECT_REFUSED(c.model.norm_eps = std::numeric_limits<double>::quiet_NaN(), "--model.norm_eps is nan; it must be greater than 0");
     EXPECT_REFUSED(c.model.init_std = -1, "--model.init_std is -1; it must be at least 0");
@@ -221,6 +221,20 @@ TEST(ConfigCheck, RefusesContradictorySchedules) {
     EXPECT_REFUSED(c.optim.wsd_decay = "sqrt",
                    "--optim.wsd_decay is \"sqrt\"; choices are linear, cosine, exponential, minus_sqrt");
     EXPECT_REFUSED(c.optim.lr = 0, "--optim.lr is 0; it must be greater than 0");
+    EXPECT_REFUSED(c.optim.loss_scale = "1024", "--optim.loss_scale 1024 is for --model.dtype f16; gradients in bf16 have all the "
+                   "exponents they need: leave it out");
+    EXPECT_REFUSED(c.optim.loss_scale_window = 10, "--optim.loss_scale_window 10 is for --model.dtype f16; gradients in bf16 have all the exponents they need: leave "
+                   "it out");
+    EXPECT_REFUSED((c.model.dtype = "f16", c.optim.loss_scale = "dynamite"),
+                   "--optim.loss_scale is \"dynamite\"; it must be dynamic, or a number such as 1024");
+    EXPECT_REFUSED((c.model.dtype = "f16", c.optim.loss_scale = "0"), "--optim.loss_scale is 0; it must be from 2^-24 to 2^64");
+    EXPECT_REFUSED((c.model.dtype = "f16", c.optim.loss_scale_initial = 1e30),
+                   "--optim.loss_scale_initial is 1e+30; it must be from 2^-24 to 2^64");
+    EXPECT_REFUSED((c.model.dtype = "f16", c.optim.loss_scale_min = 65536),
+                   "--optim.loss_scale_min 65536 is more than --optim.loss_scale_initial 32768");
+    EXPECT_REFUSED((c.model.dtype = "f16", c.optim.loss_scale_window = 0), "--optim.loss_scale_window is 0; it must be at least 1");
+    EXPECT_REFUSED((c.model.dtype = "f16", c.optim.loss_scale_hysteresis = 0),
+                   "--optim.loss_scale_hysteresis is 0; it must be at least 1");
     EXPECT_REFUSED(c.optim.min_lr = 1, "--optim.min_lr 1 is greater than --optim.lr 0.0003, the peak");
     EXPECT_REFUSED(c.optim.min_lr = -1, "--optim.min_lr is -1; it must be at least 0");
     EXPECT_REFUSED(c.optim.init_lr = 1, "--optim.init_lr 1 is greater than --optim.lr 0.0003, the peak");

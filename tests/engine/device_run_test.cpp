@@ -223,6 +223,9 @@ TEST_F(DeviceRun, WhatADeviceCannotDoIsRefusedInOneLine) {
     Config c = config("exact", "cudasim");
     c.numerics.grad_sum = "exact";
     EXPECT_NE(refusal(c).find("--run.device cudasim has no exact sums"), std::string::npos) << refusal(c);
+    c = config("f16", "cudasim");
+    c.model.dtype = "f16";
+    EXPECT_NE(refusal(c).find("--run.device cudasim computes in bf16 or f32; choose one by --model.dtype"), std::string::npos) << refusal(c);
     c = config("twice", "cudasim");
     c.fault.mode = "validate";
     EXPECT_NE(refusal(c).find("--run.device cudasim computes no step twice"), std::string::npos) << refusal(c);

@@ -43,9 +43,10 @@ KeelModel::KeelModel(const ModelSection& section, const std::string& dtype, cons
         for (std::int64_t i = 0; i < param.size(); ++i)
             state.master[param.offset + i] = static_cast<float>(values[static_cast<std::size_t>(i)]);
     }
-    if (model_->dtype() == Dtype::bf16)
+    with_type(model_->dtype(), [&]<class T>() {
         for (std::int64_t i = 0; i < model_->params().flat_size; ++i)
-            reinterpret_cast<bf16*>(state.param)[i] = static_cast<bf16>(state.master[i]);
+            reinterpret_cast<T*>(state.param)[i] = static_cast<T>(state.master[i]);
+    });
     model_->share_params();
 }
 
@@ -99,13 +100,11 @@ Pass naive_pass(const ModelSection& section, const std::string& dtype, const Wei
         model.first_term = first_term;
         return reference_pass(model, rows);
     };
-    if (dtype == "f32") return run(ReferenceModel<float, float>(section, weights, z_loss));
-    return run(ReferenceModel<float, bf16>(section, weights, z_loss));
+    return with_type(dtype_named(dtype), [&]<class T>() { return run(ReferenceModel<float, T>(section, weights, z_loss)); });
 }
 
 Curve naive_train(const ModelGolden& golden, const std::string& dtype, std::size_t first_term) {
-    return dtype == "f32" ? reference_train<float, float>(golden, first_term)
-                          : reference_train<float, bf16>(golden, first_term);
+    return with_type(dtype_named(dtype), [&]<class T>() { return reference_train<float, T>(golden, first_term); });
 }
 
 PassError error(const Pass& pass, const Pass& truth, std::int64_t vocab) {

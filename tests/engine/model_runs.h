@@ -82,7 +82,7 @@ template <class R, class Store> Curve reference_train(const ModelGolden& golden,
     return out;
 }
 
-// The naive evaluation in the precision of `dtype`, "f32" or "bf16". The order of its sums starts at `first_term`: each
+// The naive evaluation in the precision of `dtype`, "f32", "bf16" or "f16". The order of its sums starts at `first_term`: each
 // start is another sample of what rounding does.
 Pass naive_pass(const ModelSection& section, const std::string& dtype, const Weights& weights, const Rows& rows,
                 std::size_t first_term = 0, double z_loss = 0);

@@ -56,6 +56,10 @@ TEST(LogLine, IsFrozen) {
                        .skipped = 2}),
               "step 120/1000 progress_% 12.0 loss 3.4568 grad_norm 0.9123 lr 3.000e-04 tokens/s 21840 TFLOP/s 0.4120 "
               "peak_% 81.2 left 0:12:34 skipped 2\n");
+    EXPECT_EQ(line_of({.step = 1, .total_steps = 2, .progress_percent = 50, .loss = 3, .grad_norm = 1, .lr = 1e-3, .tokens_per_second = 0,
+                       .flops_per_second = 0, .seconds_left = -1, .loss_scale = 65536}),
+              "step 1/2 progress_% 50.0 loss 3.0000 grad_norm 1 lr 1.000e-03 tokens/s 0 TFLOP/s 0.0000 peak_% - left - skipped 0 "
+              "loss_scale 65536\n");
     char text[log_line_size];
     const EvalResult eval{.loss = {51200 * std::log(30.0), 51200}, .bytes = 120000, .seconds = 1.25};
     EXPECT_EQ(std::string(text, format_eval(text, 120, eval)),
@@ -76,7 +80,7 @@ TEST(LogLine, NeverRunsOverItsBuffer) {
     const double big = std::numeric_limits<double>::max();
     const std::string line = line_of({.step = std::numeric_limits<std::int64_t>::min(), .total_steps = std::numeric_limits<std::int64_t>::min(),
                                       .progress_percent = -big, .loss = -big, .grad_norm = -big, .lr = -big, .tokens_per_second = -big,
-                                      .flops_per_second = -big, .peak = 1e-300, .seconds_left = big, .skipped = -1});
+                                      .flops_per_second = -big, .peak = 1e-300, .seconds_left = big, .skipped = -1, .loss_scale = big});
     EXPECT_LT(line.size(), log_line_size);
 }
 

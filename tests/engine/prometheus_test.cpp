@@ -90,7 +90,7 @@ TEST(Metrics, AreOneWholeFileAtAnyMoment) {
     metrics.step(
         {.progress = {.samples = 50, .steps = 7, .skipped = 1, .tokens = 1600, .tokens_squared = 0},
          .plan = {.first_sample = 42, .samples = 8, .micro_batch = 8, .num_micro_batches = 1, .lr = 1e-3},
-         .result = {.loss = {NAN, 3}, .grad_norm = INFINITY, .applied = false, .tokens = 256, .tokens_squared = 0},
+         .result = {.loss = {NAN, 3}, .grad_norm = INFINITY, .applied = false, .loss_scale = 1024, .tokens = 256, .tokens_squared = 0},
          .seconds = 0.25,
          .tokens_per_second = 1024,
          .flops_per_second = 2e9,
@@ -108,7 +108,7 @@ TEST(Metrics, AreOneWholeFileAtAnyMoment) {
          {"keel_step{run=\"RUN\"} 7\n", "keel_samples_total{run=\"RUN\"} 50\n", "keel_tokens_total{run=\"RUN\"} 1600\n",
           "keel_flops_total{run=\"RUN\"} 3e+12\n", "keel_skipped_steps_total{run=\"RUN\",reason=\"no_update\"} 1\n",
           "keel_train_loss{run=\"RUN\"} NaN\n", "keel_grad_norm{run=\"RUN\"} +Inf\n",
-          "keel_learning_rate{run=\"RUN\"} 0.001\n", "keel_eval_loss{run=\"RUN\",set=\"valid\"} 3\n",
+          "keel_learning_rate{run=\"RUN\"} 0.001\n", "keel_loss_scale{run=\"RUN\"} 1024\n", "keel_eval_loss{run=\"RUN\",set=\"valid\"} 3\n",
           "keel_step_seconds_count{run=\"RUN\"} 1\n", "keel_tokens_per_second{run=\"RUN\"} 1024\n",
           "keel_model_flops_utilization{run=\"RUN\"} 0.5\n",
           "keel_device_memory_bytes{run=\"RUN\",kind=\"planned\",rank=\"0\"} 4096\n",

@@ -56,7 +56,9 @@ inline std::map<std::string, std::string> tensors_of(const std::filesystem::path
     const CheckpointTensors stored(open_checkpoint(checkpoint));
     std::map<std::string, std::string> out;
     for (const auto& [name, tensor] : stored.tensors()) {
-        const Dtype dtype = tensor.dtype == StoredDtype::F32 ? Dtype::f32 : Dtype::bf16;
+        const Dtype dtype = tensor.dtype == StoredDtype::F32 ? Dtype::f32
+                            : tensor.dtype == StoredDtype::F16 ? Dtype::f16
+                                                               : Dtype::bf16;
         const std::int64_t n = element_count(tensor.shape);
         std::string& bytes = out[name];
         bytes.resize(static_cast<std::size_t>(n * size_bytes(dtype)));
