@@ -54,6 +54,10 @@ ByteSymbols::ByteSymbols(const std::array<std::int32_t, 256>& bytes, const std::
     }
 }
 
+bool ByteSymbols::can_spell(std::string_view bytes) const {
+    return std::all_of(bytes.begin(), bytes.end(), [&](char b) { return byte(static_cast<unsigned char>(b)) >= 0; });
+}
+
 void ByteSymbols::append_bytes(std::string_view bytes, std::vector<std::int32_t>& ids, const std::string& name) const {
     for (const char c : bytes) {
         const std::int32_t id = bytes_[static_cast<unsigned char>(c)];
@@ -66,17 +70,19 @@ void ByteSymbols::append_bytes(std::string_view bytes, std::vector<std::int32_t>
 
 void ByteSymbols::append(std::string_view piece, bool utf8, const CutTable& cuts, std::vector<std::int32_t>& ids,
                          const std::string& name) const {
-    if (!utf8 || characters_.empty()) return append_bytes(piece, ids, name);
+    if (!utf8 || characters_.empty() || piece.empty()) return append_bytes(piece, ids, name);
     bool left_joins = false;  // at the border before this character a merge may join parts of characters
+    Utf8Char c = utf8_at(piece, 0);
     for (std::size_t at = 0; at < piece.size();) {
-        const Utf8Char c = utf8_at(piece, at);
-        const std::string_view here = piece.substr(at, c.size);
-        at += c.size;
-        const bool right_joins = at < piece.size() && cuts.joins_parts(here, piece.substr(at, utf8_at(piece, at).size));
-        const std::int32_t whole = c.size > 1 && c.code < characters_.size() && !left_joins && !right_joins ? characters_[c.code] : -1;
+        const std::size_t end = at + c.size;
+        const Utf8Char next = end < piece.size() ? utf8_at(piece, end) : Utf8Char{};
+        const bool right_joins = end < piece.size() && cuts.joins_parts(piece, end, c, next);
+        const std::int32_t whole = left_joins || right_joins ? -1 : character(c);
         if (whole >= 0) ids.push_back(whole);
-        else append_bytes(here, ids, name);
+        else append_bytes(piece.substr(at, c.size), ids, name);
         left_joins = right_joins;
+        at = end;
+        c = next;
     }
 }
 

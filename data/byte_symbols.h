@@ -26,6 +26,9 @@ public:
                 const MergeTable& merges);
 
     std::int32_t byte(unsigned char b) const { return bytes_[b]; }
+    // The symbol of a character beyond ASCII to which its bytes merge by themselves, or -1.
+    std::int32_t character(Utf8Char c) const { return c.size > 1 && c.code < characters_.size() ? characters_[c.code] : -1; }
+    bool can_spell(std::string_view bytes) const;  // whether the vocabulary has a token for each
     // Appends the symbols of `piece`: bytes alone if `utf8` is false, for then it may hold anything. Throws Error that
     // begins with `name` if the vocabulary lacks a byte.
     void append(std::string_view piece, bool utf8, const CutTable& cuts, std::vector<std::int32_t>& ids,

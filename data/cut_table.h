@@ -5,7 +5,8 @@
 // A merge joins what ends with one character, or with its last bytes, to what begins with another, or with its first bytes.
 // If no merge of the vocabulary does that for the two at hand, nothing ever reaches over this border. The set of such pairs
 // is hashed to bits, so that it may hold too many pairs, never too few. Pairs of parts of characters have a set of their own:
-// they are few and asked for often, and among the many others almost every one of them would seem to be there.
+// they are few and asked for often, and among the many others almost every one of them would seem to be there. And one byte
+// for each character says what parts it can give to a merge: almost always none.
 #pragma once
 
 #include <cstdint>
@@ -24,29 +25,22 @@ public:
     // End of the first part of `piece`, which is valid UTF-8 and not empty. Without any merge added: its end.
     std::size_t part_end(std::string_view piece) const {
         if (pairs_.empty()) return piece.size();
-        std::size_t before = 0;
-        for (std::size_t at = utf8_at(piece, 0).size; at < piece.size();) {
-            const std::size_t size = utf8_at(piece, at).size;
-            if (!joined(piece.substr(before, at - before), piece.substr(at, size))) return at;
-            before = at;
-            at += size;
+        Utf8Char left = utf8_at(piece, 0);
+        for (std::size_t at = left.size; at < piece.size();) {
+            const Utf8Char right = utf8_at(piece, at);
+            if (!pairs_.has(left.code, right.code) && !joins_parts(piece, at, left, right)) return at;
+            at += right.size;
+            left = right;
         }
         return piece.size();
     }
 
-    // Whether a merge joins a part of one of two neighbouring characters to the other, or to a part of it.
-    bool joins_parts(std::string_view left, std::string_view right) const {
-        const std::uint32_t whole = number(left);
-        if (partial_right_)
-            for (std::size_t n = 1; n < right.size(); ++n)
-                if (part_pairs_.has(whole, number(right.substr(0, n)))) return true;
-        if (partial_left_)
-            for (std::size_t from = 1; from < left.size(); ++from) {
-                const std::uint32_t tail = number(left.substr(from));
-                for (std::size_t n = partial_both_ ? 1 : right.size(); n <= right.size(); ++n)
-                    if (part_pairs_.has(tail, number(right.substr(0, n)))) return true;
-            }
-        return false;
+    // Whether a merge joins a part of `left`, which ends at text[at], or of `right`, which begins there, to the other or to
+    // a part of it.
+    bool joins_parts(std::string_view text, std::size_t at, Utf8Char left, Utf8Char right) const {
+        const std::uint8_t l = roles(left.code);
+        if ((l & before_part) == 0 && ((l & has_tail) == 0 || (roles(right.code) & behind_tail) == 0)) return false;
+        return finds_parts(text.substr(at - left.size, left.size), text.substr(at, right.size));
     }
 
 private:
@@ -71,19 +65,19 @@ private:
         std::vector<std::uint64_t> bits_;
     };
 
-    bool joined(std::string_view left, std::string_view right) const {
-        return pairs_.has(number(left), number(right)) || joins_parts(left, right);
+    // In a merge that joins parts a character may be: whole, before the first bytes of another; with its last bytes, before
+    // anything; whole or with its first bytes, behind the last bytes of another.
+    static constexpr std::uint8_t before_part = 1, has_tail = 2, behind_tail = 4;
+    std::uint8_t roles(std::uint32_t code) const {
+        return code < roles_.size() ? roles_[code] : before_part | has_tail | behind_tail;
     }
-    static std::uint32_t number(std::string_view bytes) {  // of at most four bytes; different for different bytes
-        std::uint32_t out = 0;
-        for (const char c : bytes) out = out << 8 | static_cast<unsigned char>(c);
-        return out;
-    }
+    void add_role_by_head(std::string_view head, std::uint8_t role);
+    void add_role_by_tail(std::string_view tail, std::uint8_t role);
+    bool finds_parts(std::string_view left, std::string_view right) const;
 
-    Pairs<22> pairs_;       // of whole characters: 512 KiB, a fourteenth of it full with 300000 merges
-    Pairs<16> part_pairs_;  // where one or both are parts
-    // Whether any merge joins part of a character: most vocabularies hold few such merges, some none.
-    bool partial_left_ = false, partial_right_ = false, partial_both_ = false;
+    Pairs<22> pairs_;       // of whole characters, by code: 512 KiB, a fourteenth of it full with 300000 merges
+    Pairs<16> part_pairs_;  // by bytes, where one or both are parts
+    std::vector<std::uint8_t> roles_;  // of the characters below U+10000; those beyond may have any
 };
 
 }  // namespace keel

@@ -2,6 +2,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "data/tokenizer.h"
@@ -48,43 +49,80 @@ struct Encoder::State {
         }
     }
 
-    // Appends the ids of `piece` from the cache, or those that make(piece) appends, and keeps them. `part`: of a piece that
-    // was cut; with ignore_merges its ids may be others than those of a piece of this text.
-    template <class Make> void recall(std::string_view piece, bool part, std::vector<std::int32_t>& ids, Make&& make) {
-        if (cache.empty() || piece.size() > sizeof(Entry::piece)) return static_cast<void>(make(piece));
+    Entry* entry_of(std::string_view piece) {
+        if (cache.empty() || piece.size() > sizeof(Entry::piece)) return nullptr;
+        return &cache[XXH3_64bits(piece.data(), piece.size()) & (cache_size - 1)];
+    }
+
+    // Appends the ids of `piece` from its entry of the cache, or those that make(piece) appends, and keeps them. `part`: of a
+    // piece that was cut; with ignore_merges its ids may be others than those of a piece of this text.
+    template <class Make> void recall(std::string_view piece, Entry* entry, bool part, std::vector<std::int32_t>& ids, Make&& make) {
+        if (entry == nullptr) return static_cast<void>(make(piece));
         const auto size = static_cast<std::uint8_t>(piece.size() | (part ? 0x80u : 0u));
-        Entry& entry = cache[XXH3_64bits(piece.data(), piece.size()) & (cache_size - 1)];
-        if (entry.size == size && std::memcmp(entry.piece, piece.data(), piece.size()) == 0) {
-            ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
+        if (entry->size == size && std::memcmp(entry->piece, piece.data(), piece.size()) == 0) {
+            ids.insert(ids.end(), entry->ids, entry->ids + entry->count);
             return;
         }
         const std::size_t first = ids.size();
         const bool keep = make(piece);
         const std::size_t count = ids.size() - first;
-        if (!keep || count > std::size(entry.ids)) return;
-        entry.size = size;
-        entry.count = static_cast<std::uint8_t>(count);
-        std::memcpy(entry.piece, piece.data(), piece.size());
-        std::copy(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end(), entry.ids);
+        if (!keep || count > std::size(entry->ids)) return;
+        entry->size = size;
+        entry->count = static_cast<std::uint8_t>(count);
+        std::memcpy(entry->piece, piece.data(), piece.size());
+        std::copy(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end(), entry->ids);
     }
 
-    void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) {
+    void encode_piece(std::string_view piece, Entry* entry, std::vector<std::int32_t>& ids) {
+        // A piece of several parts is not kept, only its parts are: half a sentence of Chinese is seen once, its words often.
+        recall(piece, entry, false, ids, [&](std::string_view whole) {
+            if (encode_whole(whole, ids)) return true;
+            if (!may_cut || model.cuts.part_end(whole) == whole.size()) return compute(whole, ids), true;
+            while (!whole.empty()) {
+                const std::size_t end = model.cuts.part_end(whole);
+                encode_part(whole.substr(0, end), ids);
+                whole.remove_prefix(end);
+            }
+            return false;
+        });
+    }
+
+    void encode_part(std::string_view part, std::vector<std::int32_t>& ids) {
+        const Utf8Char c = utf8_at(part, 0);
+        const std::int32_t alone = c.size == part.size() ? model.byte_symbols.character(c) : -1;
+        if (alone >= 0) return ids.push_back(alone);
+        recall(part, entry_of(part), model.ignore_merges, ids, [&](std::string_view p) { return compute(p, ids), true; });
+    }
+
+    // The pieces of a scanner are taken a handful at a time, so that the entries of all are on their way from memory while
+    // the first is looked at.
+    void encode_scanned(std::string_view text, std::vector<std::int32_t>& ids) {
+        struct Ahead {
+            std::string_view piece;
+            Entry* entry;
+        };
+        std::array<Ahead, 16> ahead;
+        std::size_t count = 0;
+        const auto encode_all = [&] {
+            for (std::size_t i = 0; i < count; ++i) encode_piece(ahead[i].piece, ahead[i].entry, ids);
+            count = 0;
+        };
+        for_each_piece(model.pretokenizer, text, [&](std::string_view piece) {
+            ahead[count] = {piece, entry_of(piece)};
+            __builtin_prefetch(ahead[count].entry);
+            if (++count == ahead.size()) encode_all();
+        });
+        encode_all();
+    }
+
+    // A piece that the steps of a tokenizer.json have made.
+    void encode_stepped(std::string_view piece, std::vector<std::int32_t>& ids) {
         if (model.spelled_pieces) {
             if (!read_spelling(piece, unspelled))
                 fail(model.name, ": a pre-tokenizer behind ByteLevel brought in characters that spell no bytes");
             piece = unspelled;
         }
-        // A piece of several parts is not kept, only its parts are: half a sentence of Chinese is seen once, its words often.
-        recall(piece, false, ids, [&](std::string_view whole) {
-            if (encode_whole(whole, ids)) return true;
-            if (!may_cut || model.cuts.part_end(whole) == whole.size()) return compute(whole, ids), true;
-            while (!whole.empty()) {
-                const std::string_view part = whole.substr(0, model.cuts.part_end(whole));
-                recall(part, model.ignore_merges, ids, [&](std::string_view p) { return compute(p, ids), true; });
-                whole.remove_prefix(part.size());
-            }
-            return false;
-        });
+        encode_piece(piece, entry_of(piece), ids);
     }
 
     // Calls body(gap, its place) between the matches and appends the ids of the matches.
@@ -115,9 +153,8 @@ void Encoder::encode(std::string_view text, std::vector<std::int32_t>& ids) {
     State& s = *state_;
     const TokenizerModel& model = s.model;
     const auto encode_gap = [&](std::string_view gap, bool first) {
-        if (model.cutting == TokenizerModel::Cutting::scanner)
-            return for_each_piece(model.pretokenizer, gap, [&](std::string_view piece) { s.encode_piece(piece, ids); });
-        s.splitter.run(model.steps, gap, first, [&](std::string_view piece) { s.encode_piece(piece, ids); });
+        if (model.cutting == TokenizerModel::Cutting::scanner) return s.encode_scanned(gap, ids);
+        s.splitter.run(model.steps, gap, first, [&](std::string_view piece) { s.encode_stepped(piece, ids); });
     };
     s.split(model.raw_added, text, ids, [&](std::string_view gap, std::size_t place) {
         std::string normalized;

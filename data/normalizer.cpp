@@ -1,5 +1,6 @@
 #include "data/normalizer.h"
 
+#include "data/utf8.h"
 #include "kernels/base/error.h"
 
 namespace keel {

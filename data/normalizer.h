@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "data/normal_form.h"
 #include "data/regex.h"
 #include "data/sentencepiece_normalizer.h"
-#include "data/utf8.h"
 
 namespace keel {
 

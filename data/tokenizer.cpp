@@ -90,7 +90,6 @@ void TokenizerModel::finish() {
         if (ignore_merges && (t.spelt || kind != Kind::byte_bpe))
             whole.push_back({kind == Kind::byte_bpe ? t.bytes : t.text, static_cast<std::int32_t>(id)});
     }
-    whole_pieces = WholePieces(std::move(whole));
     if (!ranked) {
         merge_table = MergeTable(merges);
         const auto text = [&](std::int32_t id) -> std::string_view {
@@ -99,7 +98,16 @@ void TokenizerModel::finish() {
         };
         for (const Merge& m : merges) cuts.add_merge(text(m.left), text(m.right));
     }
-    if (kind == Kind::byte_bpe) byte_symbols = ByteSymbols(byte_ids, characters, merge_table);
+    if (kind == Kind::byte_bpe) {
+        byte_symbols = ByteSymbols(byte_ids, characters, merge_table);
+        std::erase_if(whole, [&, ids = std::vector<std::int32_t>(), merging = BpeScratch()](const WholePieces::Piece& piece) mutable {
+            ids.clear();
+            if (!byte_symbols.can_spell(piece.text)) return false;
+            byte_symbols.append(piece.text, utf8_valid_prefix(piece.text) == piece.text.size(), cuts, ids, name);
+            return merging.merge(merge_table, ids) == 1 && ids[0] == piece.id;
+        });
+    }
+    whole_pieces = WholePieces(std::move(whole));
     std::vector<AddedToken> raw, normal;
     RegexScratch scratch;
     cuttable = kind == Kind::byte_bpe && cutting == Cutting::scanner && normalizer_survives_cuts(normalizer);

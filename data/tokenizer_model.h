@@ -91,7 +91,7 @@ struct TokenizerModel {
     bool ranked = false;          // merge_table and cuts were made by the reader: merges_of_tokens
     CutTable cuts;
     ByteSymbols byte_symbols;     // only of byte_bpe
-    WholePieces whole_pieces;     // only with ignore_merges; the texts lie in `tokens`
+    WholePieces whole_pieces;     // with ignore_merges, what merging would not give anyway; the texts lie in `tokens`
     AddedTokenFinder raw_added, normalized_added;
     bool cuttable = true;         // text may be cut between a letter or digit and a space, and ids stay the same
     std::uint64_t hash = 0;

@@ -3,10 +3,8 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <vector>
-
-#include "kernels/base/error.h"
 
 namespace keel {
 namespace {
@@ -44,16 +42,7 @@ std::size_t good_bytes(std::string_view text, std::size_t& want) {
     return good;
 }
 
-}  // namespace
-
-const CharClass ascii_classes[128] = {
-    o, o, o, o, o, o, o, o, o, s, s, s, s, s, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o,  //
-    s, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, n, n, n, n, n, n, n, n, n, n, o, o, o, o, o, o,  //
-    o, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, o, o, o, o, o,  //
-    o, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, o, o, o, o, o,  //
-};
-
-CharClass char_class_beyond_ascii(std::uint32_t code) {
+CharClass class_by_category(std::uint32_t code) {
     switch (code) {  // the property White_Space, which is not the category Z: U+180E has neither, U+0085 only the property
         case 0x85: case 0xa0: case 0x1680: case 0x2028: case 0x2029: case 0x202f: case 0x205f: case 0x3000:
             return CharClass::space;
@@ -70,6 +59,29 @@ CharClass char_class_beyond_ascii(std::uint32_t code) {
             return CharClass::other;
     }
 }
+
+// The classes of the characters below U+10000, four to a byte: 16 KiB, of which Chinese text touches 5.
+using PackedClasses = std::array<std::uint8_t, 0x4000>;
+PackedClasses pack_classes() {
+    PackedClasses packed{};
+    for (std::uint32_t code = 128; code < 0x10000; ++code)
+        packed[code / 4] = static_cast<std::uint8_t>(packed[code / 4] | static_cast<unsigned>(class_by_category(code)) << (code % 4 * 2));
+    return packed;
+}
+
+}  // namespace
+
+CharClass char_class_beyond_ascii(std::uint32_t code) {
+    static const PackedClasses packed = pack_classes();
+    return code < 0x10000 ? static_cast<CharClass>(packed[code / 4] >> (code % 4 * 2) & 3) : class_by_category(code);
+}
+
+const CharClass ascii_classes[128] = {
+    o, o, o, o, o, o, o, o, o, s, s, s, s, s, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o,  //
+    s, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, n, n, n, n, n, n, n, n, n, n, o, o, o, o, o, o,  //
+    o, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, o, o, o, o, o,  //
+    o, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, o, o, o, o, o,  //
+};
 
 bool is_word_char(std::uint32_t code) {
     switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
@@ -147,52 +159,6 @@ void append_utf8(std::uint32_t code, std::string& out) {
     } else {
         put(0xf0 | code >> 18), put(0x80 | (code >> 12 & 0x3f)), put(0x80 | (code >> 6 & 0x3f)), put(0x80 | (code & 0x3f));
     }
-}
-
-std::string normalize(std::string_view text, Normalization form) {
-    if (form == Normalization::none) return std::string(text);
-    const bool compose = form == Normalization::nfc || form == Normalization::nfkc;
-    const bool compatible = form == Normalization::nfkc || form == Normalization::nfkd;
-    // Below U+0300 (U+0080 for the others) nothing changes and nothing combines: most text is done here.
-    const unsigned char first_that_may_change = form == Normalization::nfc ? 0xcc : 0x80;
-    if (std::none_of(text.begin(), text.end(),
-                     [&](char c) { return static_cast<unsigned char>(c) >= first_that_may_change; }))
-        return std::string(text);
-
-    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE |
-                                                        (compatible ? UTF8PROC_COMPAT : 0));
-    std::vector<utf8proc_int32_t> codes;
-    codes.reserve(text.size() + 1);
-    int boundary = 0;
-    for (std::size_t at = 0; at < text.size();) {
-        const Utf8Char c = utf8_at(text, at);
-        at += c.size;
-        utf8proc_int32_t parts[32];  // the longest decomposition has 18
-        const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.code), parts, 32, options, &boundary);
-        if (count < 0 || count > 32) fail("cannot normalise U+", std::hex, c.code);
-        codes.insert(codes.end(), parts, parts + count);
-    }
-    // utf8proc sorts combining marks by exchanging neighbours, which a run of a million marks turns into days.
-    const auto combining = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
-    for (auto begin = codes.begin(); begin != codes.end();) {
-        if (*begin < 0x300 || combining(*begin) == 0) {
-            ++begin;
-            continue;
-        }
-        auto end = begin;
-        while (end != codes.end() && *end >= 0x300 && combining(*end) != 0) ++end;
-        std::stable_sort(begin, end, [&](auto a, auto b) { return combining(a) < combining(b); });
-        begin = end;
-    }
-    auto size = static_cast<utf8proc_ssize_t>(codes.size());
-    if (compose)
-        size = utf8proc_normalize_utf32(codes.data(), size,
-                                        static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-    if (size < 0) fail("cannot normalise text: ", utf8proc_errmsg(size));
-    std::string out;
-    out.reserve(text.size());
-    for (utf8proc_ssize_t i = 0; i < size; ++i) append_utf8(static_cast<std::uint32_t>(codes[static_cast<std::size_t>(i)]), out);
-    return out;
 }
 
 const char* unicode_version() { return utf8proc_unicode_version(); }

@@ -49,10 +49,6 @@ inline CharClass char_class(std::uint32_t code) {
 // Whether a regular expression's \w matches: letters, marks, digits, connectors and joiners.
 bool is_word_char(std::uint32_t code);
 
-enum class Normalization : std::uint8_t { none, nfc, nfd, nfkc, nfkd };
-// Linear in the text but for the sorting of each run of combining marks, whatever the text is.
-std::string normalize(std::string_view text, Normalization form);
-
 const char* unicode_version();
 
 }  // namespace keel

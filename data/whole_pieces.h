@@ -1,5 +1,6 @@
-// data/whole_pieces.h: which pieces are tokens as they stand, whatever the merges say (ignore_merges). One open-addressed
-// table of eight bytes a slot: almost every look-up finds nothing, and should cost one line of memory.
+// data/whole_pieces.h: which pieces are tokens as they stand, whatever the merges say (ignore_merges). Of byte-level models only
+// those that the merges would not make are kept: 588 of Llama-3's 128000. One open-addressed table of eight bytes a slot:
+// almost every look-up finds nothing, and should cost one line of memory.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,13 @@
 #include "data/utf8.h"
 
 #include <gtest/gtest.h>
+#include <utf8proc.h>
 
 #include <chrono>
+#include <cstdlib>
 
 #include "data/bpe.h"
+#include "data/normal_form.h"
 #include "tests/data/helpers.h"
 
 namespace keel {
@@ -92,6 +95,30 @@ TEST(Utf8, NormalisesEquivalentTextsToOne) {
     EXPECT_EQ(normalize("\ufb01", Normalization::nfc), "\ufb01");
     EXPECT_EQ(normalize("\ufb01", Normalization::nfkc), "fi");
     EXPECT_EQ(normalize("plain \u00e9", Normalization::nfc), "plain \u00e9");
+}
+
+// normalize() calls utf8proc only where NFC changes something. What it makes is what utf8proc makes of all of it.
+TEST(Utf8, EveryCharacterIsComposedAsIfAllOfTheTextWere) {
+    const auto whole = [](const std::string& text) {
+        utf8proc_uint8_t* made = nullptr;
+        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()), &made,
+                     static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+        std::string out(reinterpret_cast<const char*>(made));
+        std::free(made);
+        return out;
+    };
+    std::string block;  // characters of one block stand next to each other, too
+    for (std::uint32_t code = 0x80; code < 0x110000; ++code) {
+        if (code >= 0xd800 && code < 0xe000) continue;
+        std::string character;
+        append_utf8(code, character);
+        block += character;
+        block += code % 3 == 0 ? "e" : code % 3 == 1 ? "\u0301" : "\u1100\u0323";
+        if (code % 5 == 0) block += "a long run of what never changes";
+        if (code % 256 != 255) continue;
+        ASSERT_EQ(normalize(block, Normalization::nfc), whole(block)) << "in the block that ends with U+" << std::hex << code;
+        block.clear();
+    }
 }
 
 TEST(Utf8, NormalisingAMillionCombiningMarksTakesNoHours) {
