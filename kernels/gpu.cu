@@ -44,7 +44,7 @@ private:
 
 class RuntimeGpu : public Gpu {
 public:
-    explicit RuntimeGpu(int index) : index_(index) { check(cudaSetDevice(index)); }
+    explicit RuntimeGpu(int index) : index_(index) { select(); }
     RuntimeGpu(const RuntimeGpu&) = delete;
     RuntimeGpu& operator=(const RuntimeGpu&) = delete;
     ~RuntimeGpu() override {
@@ -82,11 +82,13 @@ public:
     }
     std::int64_t free_bytes() const override {
         std::size_t free = 0, total = 0;
+        select();
         check(cudaMemGetInfo(&free, &total));
         return static_cast<std::int64_t>(free);
     }
     std::unique_ptr<Stream> make_stream() override {
         cudaStream_t stream = nullptr;
+        select();
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
         streams_.push_back(stream);
         return std::make_unique<Stream>(this_device, stream,
@@ -94,23 +96,28 @@ public:
     }
     std::byte* allocate(std::int64_t bytes) override {
         void* data = nullptr;
+        select();
         check(cudaMalloc(&data, static_cast<std::size_t>(bytes)));
         return static_cast<std::byte*>(data);
     }
     void release(std::byte* data) override { (void)cudaFree(data); }
     std::byte* allocate_pinned(std::int64_t bytes) override {
         void* data = nullptr;
+        select();
         check(cudaMallocHost(&data, static_cast<std::size_t>(bytes)));
         return static_cast<std::byte*>(data);
     }
     void release_pinned(std::byte* data) override { (void)cudaFreeHost(data); }
     void copy_in(Stream& stream, void* to, const void* from, std::int64_t bytes) override {
+        select();
         check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, native(stream)));
     }
     void copy_out(Stream& stream, void* to, const void* from, std::int64_t bytes) override {
+        select();
         check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, native(stream)));
     }
     void fill(Stream& stream, void* data, int byte, std::int64_t bytes) override {
+        select();
         check(cudaMemsetAsync(data, byte, static_cast<std::size_t>(bytes), native(stream)));
     }
     // Other threads of the program, such as the one that writes a checkpoint, may do as they like meanwhile.
@@ -123,6 +130,7 @@ public:
         return std::make_unique<RuntimeGraph>(graph);
     }
     void launch(GpuGraph& graph, Stream& stream) override {
+        select();
         check(cudaGraphLaunch(static_cast<RuntimeGraph&>(graph).exec(), native(stream)));
     }
     void push_range(const char* name, std::int64_t index) override {
@@ -134,6 +142,9 @@ public:
     void profile(bool on) override { check(on ? cudaProfilerStart() : cudaProfilerStop()); }
 
 private:
+    // Which device a call means belongs to the thread that makes it, and this may be another one than opened it.
+    void select() const { check(cudaSetDevice(index_)); }
+
     int index_;
     std::vector<cudaStream_t> streams_;
 };

@@ -78,11 +78,15 @@ bool agree(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b,
     if (b_k != sizes.k || d.rows != sizes.m || d.cols != sizes.n || c.rows != d.rows || c.cols != d.cols)
         return no("shapes disagree: a " + a.text() + (desc.transpose_a ? " transposed" : "") + ", b " + b.text() +
                   (desc.transpose_b ? " transposed" : "") + ", c " + c.text() + ", d " + d.text());
+    if (sizes.m == 0 || sizes.n == 0 || sizes.k == 0)
+        return no("a matrix has no elements: a " + a.text() + ", b " + b.text() + ", d " + d.text());
     if (a.type != b.type || c.type != d.type || (a.type != CUDA_R_16BF && a.type != CUDA_R_32F) ||
         (d.type != CUDA_R_32F && d.type != CUDA_R_16BF) || (a.type == CUDA_R_32F && d.type != CUDA_R_32F))
         return no("types " + std::to_string(a.type) + ", " + std::to_string(b.type) + ", " + std::to_string(c.type) +
                   ", " + std::to_string(d.type) +
                   ": a and b are both bf16 or both float, c has the type of d, and float gives float");
+    if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS && desc.bias_type >= 0 && desc.bias_type != d.type)
+        return no("a bias of type " + std::to_string(desc.bias_type) + "; it must have that of d, " + std::to_string(d.type));
     if (desc.scale != CUDA_R_32F) return no("the scale type of a product accumulated in float32 is float32");
     for (const MatrixLayout* l : {&a, &b, &c, &d})
         if (l->ld < static_cast<std::int64_t>(l->rows))
@@ -135,7 +139,6 @@ std::vector<float> as_floats(const std::byte* data, const MatrixLayout& l, bool 
 void multiply(const Product& p) {
     const auto [m, n, k] = p.sizes;
     const float alpha = p.alpha_at ? *p.alpha_at : p.alpha, beta = p.beta_at ? *p.beta_at : p.beta;
-    const auto bias_type = p.desc.bias_type < 0 ? p.ld.type : static_cast<cudaDataType_t>(p.desc.bias_type);
     for (std::int32_t batch = 0; batch < p.ld.batch; ++batch) {
         const auto at = [&](auto* data, const MatrixLayout& l) {
             return data + static_cast<std::size_t>(batch * l.batch_stride) * l.element_bytes();
@@ -164,7 +167,7 @@ void multiply(const Product& p) {
                     if (beta != 0)
                         x +=
                             beta * element(at(p.c, p.lc), p.lc.type, (j + q) * static_cast<std::uint64_t>(p.lc.ld) + r);
-                    if (p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS) x += element(p.desc.bias, bias_type, r);
+                    if (p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS) x += element(p.desc.bias, p.ld.type, r);
                     put_element(at(p.d, p.ld), p.ld.type, (j + q) * static_cast<std::uint64_t>(p.ld.ld) + r, x);
                 }
         }
@@ -182,7 +185,7 @@ bool holds(const char* what, const void* p, std::size_t bytes, std::uint64_t ali
     }
     if (address % alignment == 0) return true;
     refuse(std::string(what) + " is not aligned to " + std::to_string(alignment) +
-           " bytes, as the algorithm was promised (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*_BYTES, 256 if not set)");
+           " bytes, as the algorithm was promised (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*_BYTES, 256 if not set; a bias to 16)");
     return false;
 }
 
@@ -357,6 +360,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               std::size_t workspace_bytes, cudaStream_t stream) {
     const InModel in_model;
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!on_current_device(stream, "a product", Site::current())) return CUBLAS_STATUS_INVALID_VALUE;
     Sizes sizes;
     if (!agree(*desc, *a_layout, *b_layout, *c_layout, *d_layout, sizes)) return CUBLAS_STATUS_INVALID_VALUE;
     // Without a choice of the caller's the library looks at the pointers itself.
@@ -372,6 +376,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     }
     if (workspace_bytes > 0 && !holds("the workspace", workspace, workspace_bytes, 16))
         return CUBLAS_STATUS_INVALID_VALUE;
+    // A vector along the rows of d. The alignment is not documented; kernels of the library move it 16 bytes at a time.
+    if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) {
+        if (!desc->bias) return refuse("the epilogue adds a bias, and CUBLASLT_MATMUL_DESC_BIAS_POINTER is not set");
+        if (!holds("the bias", desc->bias, sizes.m * d_layout->element_bytes(), 16)) return CUBLAS_STATUS_INVALID_VALUE;
+    }
     const bool reads_c = desc->device_scalars || *static_cast<const float*>(beta) != 0;
     if (!holds("a", a, a_layout->span_bytes(), promised[0]) || !holds("b", b, b_layout->span_bytes(), promised[1]) ||
         (reads_c && !holds("c", c, c_layout->span_bytes(), promised[2])) ||

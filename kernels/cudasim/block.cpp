@@ -86,6 +86,7 @@ void Block::prepare(const Launch& launch, cuda::uint3 index) {
         products_[w] = {};
     }
     for (Barrier& barrier : barriers_) barrier = {};
+    edges_.begin();
     shared_.begin(launch.dynamic_bytes, config_.poison);
     mbarriers_.begin();
     cuda::blockIdx = index;
@@ -316,7 +317,7 @@ unsigned Block::barrier(unsigned id, unsigned count, const Site& site, bool vote
     lane.barrier = id;
     lane.site = site;
     lane.vote = vote;
-    const void* const edge = reinterpret_cast<const std::byte*>(&barrier) + barrier.phase % 2;
+    const void* const edge = edges_.now(Edges::of_barrier(id));
     happens_before(edge);
     complete_if_full(id);
     reschedule();
@@ -333,7 +334,7 @@ void Block::arrive(unsigned id, unsigned count, const Site& site) {
     barrier.count = count;
     ++barrier.arrived;
     ++barrier.ghosts;
-    happens_before(reinterpret_cast<const std::byte*>(&barrier) + barrier.phase % 2);
+    happens_before(edges_.now(Edges::of_barrier(id % static_cast<unsigned>(barriers_.size()))));
     complete_if_full(id);
 }
 
@@ -375,7 +376,7 @@ void Block::complete_if_full(unsigned id) {
     barrier.arrived = barrier.ghosts = 0;
     ++counters_.barriers;
     idle_yields_ = 0;
-    ++barrier.phase;
+    edges_.next(Edges::of_barrier(id));
 }
 
 // ---- warp collectives -----------------------------------------------------------------------------------------------

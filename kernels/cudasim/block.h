@@ -16,6 +16,7 @@
 
 #include "kernels/cudasim/config.h"
 #include "kernels/cudasim/counters.h"
+#include "kernels/cudasim/edges.h"
 #include "kernels/cudasim/fiber.h"
 #include "kernels/cudasim/findings.h"
 #include "kernels/cudasim/mbarrier.h"
@@ -30,6 +31,7 @@ constexpr unsigned warp_lanes = 32, max_threads = 1024, all_lanes = 0xffffffffu;
 struct Launch {
     cuda::dim3 grid, block;
     std::size_t dynamic_bytes = 0;
+    std::size_t shared_limit = Shared::static_limit;  // what a block may have, static and dynamic together
     void (*call)(const void* arguments) = nullptr;  // the kernel, once, as one thread
     const void* arguments = nullptr;
     Site site;
@@ -72,11 +74,14 @@ public:
     void wake(const void* address);
     void yield(const Site& site);
     [[noreturn]] void stop(Kind kind, const std::string& text);  // reports, and ends the launch
+    [[noreturn]] void stop_for_shared(std::size_t bytes, const char* name, const Site& site);  // an array finds no room
 
     Shared& shared() { return shared_; }
     Mbarriers& mbarriers() { return mbarriers_; }
     Products& products() { return products_[running_ / warp_lanes]; }
+    std::size_t shared_limit() const { return launch_->shared_limit; }
     Counters& counters() { return counters_; }
+    Edges& edges() { return edges_; }
     const Config& config() const { return config_; }
     unsigned thread() const { return running_; }  // linear number in the block
     unsigned lane() const { return running_ % warp_lanes; }
@@ -133,7 +138,6 @@ private:
     };
     struct Barrier {
         unsigned arrived = 0, count = 0;
-        unsigned phase = 0;
         std::array<unsigned, max_threads / warp_lanes> waiting{};  // lanes, per warp
         unsigned ghosts = 0;                                       // arrived without waiting
     };
@@ -183,6 +187,7 @@ private:
     Shared shared_;
     Mbarriers mbarriers_;
     std::array<Products, max_threads / warp_lanes> products_;
+    Edges edges_;
     Counters counters_;
 };
 

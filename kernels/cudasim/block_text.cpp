@@ -24,6 +24,17 @@ std::string Block::block_text() const {
 }
 std::string Block::who() const { return "thread " + std::to_string(running_) + " of block " + triple(index_); }
 
+void Block::stop_for_shared(std::size_t bytes, const char* name, const Site& site) {
+    const std::size_t declared = shared_.static_bytes() + bytes, asked = shared_.dynamic_bytes();
+    const std::string what = std::string(name) + " of " + where(site) + " makes it " + std::to_string(declared) + " bytes of shared memory that " +
+                             block_text() + " declares";
+    if (declared > Shared::static_limit)
+        stop(Kind::bad_launch, what + "; a kernel may declare " + std::to_string(Shared::static_limit) + ": ask for more at the launch");
+    stop(Kind::bad_launch, what + ", beside " + std::to_string(asked) + " asked for at the launch; together it may have " +
+                               std::to_string(shared_limit()) +
+                               (shared_limit() == Shared::static_limit ? " without cudaFuncAttributeMaxDynamicSharedMemorySize" : ", all of a block"));
+}
+
 std::string Block::ranges(const std::vector<bool>& chosen) const {
     std::string text;
     for (unsigned i = 0; i < threads_; ++i) {

@@ -8,7 +8,10 @@ namespace sim {
 
 template <class Array>
 Array& shared_array(const void* tag, const char* name, Site site = Site::current()) {
-    return *static_cast<Array*>(Block::current().shared().array(tag, sizeof(Array), alignof(Array), site, name));
+    Block& block = Block::current();
+    void* const data = block.shared().array(tag, sizeof(Array), alignof(Array), block.shared_limit(), site, name);
+    if (!data) block.stop_for_shared(sizeof(Array), name, site);
+    return *static_cast<Array*>(data);
 }
 inline void* dynamic_shared() { return Block::current().shared().dynamic(); }
 

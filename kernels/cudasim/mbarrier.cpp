@@ -12,8 +12,9 @@ constexpr std::uint64_t mark = 0x6261727269657273u;  // what the 8 bytes of an m
 constexpr unsigned most_arrivals = (1u << 20) - 1;
 constexpr std::int64_t most_bytes = (1 << 20) - 1;
 
-// Arrivals happen before what follows a wait for the phase they complete: one address for even phases, one for odd.
-const void* edge(const void* one, unsigned phase) { return static_cast<const std::byte*>(one) + phase % 2; }
+// Arrivals happen before what follows a wait for the phase they complete: one address for even phases, one for odd. They are the
+// object's own, in shared memory, which the thread sanitizer forgets with its block.
+const void* edge(const std::uint64_t* at, unsigned phase) { return reinterpret_cast<const std::byte*>(at) + phase % 2; }
 
 }  // namespace
 
@@ -112,7 +113,7 @@ void mbarrier_arrive(std::uint64_t* barrier, std::int64_t bytes, bool arrive, co
                                        std::to_string(one.count) +
                                        " arrivals of the phase have been; its bytes have not");
     --one.pending;
-    happens_before(edge(&one, one.phase));
+    happens_before(edge(one.at, one.phase));
     barriers.advance_if_over(block, one);
 }
 
@@ -122,7 +123,7 @@ bool mbarrier_wait(std::uint64_t* barrier, unsigned parity, const Site& site) {
     for (;;) {
         const Mbarriers::One& one = block.mbarriers().checked(block, barrier, "waits", site);
         if (one.phase % 2 != parity % 2) {
-            happens_after(edge(&one, one.phase + 1));
+            happens_after(edge(one.at, one.phase + 1));
             return true;
         }
         block.wait_at(barrier, names[parity % 2], site);

@@ -45,7 +45,7 @@ private:
     One& checked(Block& block, const std::uint64_t* barrier, const char* what, const Site& site);
     void advance_if_over(Block& block, One& one);
 
-    std::deque<One> all_;  // in a deque, because their addresses tell the thread sanitizer what orders what
+    std::deque<One> all_;  // whose elements stay where they are
 };
 
 void mbarrier_init(std::uint64_t* barrier, unsigned count, const Site& site);

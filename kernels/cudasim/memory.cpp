@@ -12,6 +12,7 @@
 #include "kernels/cudasim/block.h"
 #include "kernels/cudasim/counters.h"
 #include "kernels/cudasim/sanitizers.h"
+#include "kernels/cudasim/streams.h"
 
 namespace sim {
 namespace {
@@ -23,6 +24,7 @@ struct Allocation {
     Place place;
     Poison poison;
     bool damaged;
+    int device;
 };
 
 std::shared_mutex mutex;
@@ -56,7 +58,7 @@ void* allocate(std::size_t bytes, Place place) {
     poison_region(memory, red_zone_bytes);
     poison_region(data + bytes, padded(bytes) - bytes + red_zone_bytes);
     const std::unique_lock lock(mutex);
-    table[data] = {bytes, place, poison, false};
+    table[data] = {bytes, place, poison, false, current_device()};
     add_counters({.allocations = 1});
     ++version;
     return data;
@@ -81,7 +83,7 @@ Found find_locked(const void* address) {
     if (at == table.begin()) return {};
     --at;
     if (p > at->first + at->second.bytes || (p == at->first + at->second.bytes && at->second.bytes > 0)) return {};
-    return {at->second.place, at->first, at->second.bytes};
+    return {at->second.place, at->first, at->second.bytes, at->second.device};
 }
 
 // The nearest allocation below tells by how far. Its own function, because a lock held where a block stops is held for

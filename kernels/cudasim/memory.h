@@ -29,6 +29,7 @@ struct Found {
     Place place = Place::unknown;
     std::byte* data = nullptr;  // of the allocation
     std::size_t bytes = 0;
+    int device = 0;  // that was the calling thread's when it was allocated
 };
 Found find_allocation(const void* address);
 

@@ -265,6 +265,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 
 cudaError_t check_launch(const cudaLaunchConfig_t& config, const void*) {
     if (broken()) return set_last_error(cudaErrorLaunchFailure);
+    if (!on_current_device(config.stream, "a launch", config.site)) return set_last_error(cudaErrorInvalidResourceHandle);
     for (unsigned i = 0; i < config.numAttrs; ++i) {
         const cudaLaunchAttribute& a = config.attrs[i];
         if (a.id == cudaLaunchAttributeClusterDimension &&
@@ -279,7 +280,12 @@ cudaError_t check_launch(const cudaLaunchConfig_t& config, const void*) {
 }
 
 void check_argument(const void* pointer, std::size_t number, const Site& site) {
-    if (pointer && find_allocation(pointer).place == Place::unknown)
+    if (!pointer) return;
+    const Found found = find_allocation(pointer);
+    if (found.place == Place::device && found.device != current_device())
+        report(Kind::out_of_bounds, "argument " + std::to_string(number) + " of the launch at " + where(site) + " points to memory of device " +
+                                        std::to_string(found.device) + ", and device " + std::to_string(current_device()) + " runs it");
+    if (found.place == Place::unknown)
         report(Kind::out_of_bounds, "argument " + std::to_string(number) + " of the launch at " + where(site) +
                                         " points to memory that is neither the device's nor pinned");
 }
@@ -287,7 +293,8 @@ void check_argument(const void* pointer, std::size_t number, const Site& site) {
 cudaError_t submit_launch(const cudaLaunchConfig_t& config, const void* kernel, void (*call)(const void*),
                           std::shared_ptr<const void> arguments) {
     const InModel in_model;
-    Launch launch{config.gridDim, config.blockDim, config.dynamicSmemBytes, call, arguments.get(), config.site};
+    const std::size_t limit = allowed_dynamic_bytes(kernel) > Shared::static_limit ? Shared::optin_limit : Shared::static_limit;
+    Launch launch{config.gridDim, config.blockDim, config.dynamicSmemBytes, limit, call, arguments.get(), config.site};
     if (!legal_launch(launch, kernel)) return set_last_error(cudaErrorInvalidConfiguration);
     submit(config.stream, [launch, kernel, arguments] {
         run_launch(launch, kernel);

@@ -41,16 +41,16 @@ void Shared::Release::operator()(std::byte* memory) const {
 }
 
 void Shared::begin(std::size_t dynamic_bytes, Poison poison) {
+#if SIM_TSAN
+    // Fresh memory, as the sanitizer sees it: what the last block did here is no race with this one, and its atomics order nothing.
+    memory_.reset();
+#endif
     if (!memory_) {
         void* memory = mmap(nullptr, arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) throw std::bad_alloc();
         memory_.reset(static_cast<std::byte*>(memory));
     }
     unpoison_region(memory_.get(), arena_bytes);
-#if SIM_TSAN
-    // Fresh memory, as the sanitizer sees it: what the last block did here is no race with this one.
-    mmap(memory_.get(), arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-#endif
     {
         const IgnoreRaces names_were_made_by_threads;
         pieces_.clear();
@@ -77,9 +77,11 @@ std::byte* Shared::carve(std::size_t bytes, std::size_t align) {
     return data;
 }
 
-void* Shared::array(const void* tag, std::size_t bytes, std::size_t align, const Site& site, const char* name) {
+void* Shared::array(const void* tag, std::size_t bytes, std::size_t align, std::size_t limit, const Site& site,
+                    const char* name) {
     for (std::size_t i = 1; i < pieces_.size(); ++i)
         if (pieces_[i].tag == tag) return pieces_[i].data;
+    if (static_bytes_ + bytes > static_limit || static_bytes_ + bytes + dynamic_bytes() > limit) return nullptr;
     const IgnoreRaces the_first_thread_makes_it_for_all;
     static_bytes_ += bytes;
     std::byte* data = carve(bytes, align);

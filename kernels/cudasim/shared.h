@@ -16,8 +16,9 @@ public:
     static constexpr std::size_t static_limit = 48 << 10, optin_limit = 227 << 10;  // bytes a block may have
 
     void begin(std::size_t dynamic_bytes, Poison poison);
-    // The array of one declaration: the same for every thread of the block. `tag` tells declarations apart.
-    void* array(const void* tag, std::size_t bytes, std::size_t align, const Site& site, const char* name);
+    // The array of one declaration: the same for every thread of the block. `tag` tells declarations apart. Null if a kernel may
+    // not declare as much, or not beside its dynamic memory in a block of `limit` bytes.
+    void* array(const void* tag, std::size_t bytes, std::size_t align, std::size_t limit, const Site& site, const char* name);
     void* dynamic() const { return pieces_[0].data; }
     // Whether these bytes lie in one array of shared memory.
     bool contains(const void* address, std::size_t bytes) const;

@@ -27,6 +27,7 @@ struct EventState {
     std::chrono::steady_clock::time_point when{};
 };
 struct Event {
+    int device = 0;
     std::shared_ptr<EventState> state = std::make_shared<EventState>();
     Graph* graph = nullptr;  // the last record was captured into it, after these nodes
     std::vector<std::size_t> after;
@@ -58,27 +59,31 @@ bool attempt(const Operation& operation) {
     return operation();
 }
 
-// One attempt at the head of a random stream of this device: true if an operation was done.
-bool advance() {
+// Attempts the heads of a device's streams in a random order until one is done; false if none can be. While one is attempted other
+// threads may advance, so which streams wait is asked anew each time.
+bool advance(int of) {
     std::unique_lock lock(mutex);
-    std::vector<Stream*> heads;
-    for (const auto& stream : streams)
-        if (stream->device == device && !stream->busy && !stream->queue.empty()) heads.push_back(stream.get());
-    while (!heads.empty()) {
-        const std::size_t chosen = draw() % heads.size();
-        Stream* const stream = heads[chosen];
-        heads.erase(heads.begin() + static_cast<std::ptrdiff_t>(chosen));
+    std::vector<Stream*> tried, heads;
+    for (;;) {
+        heads.clear();
+        for (const auto& stream : streams)
+            if (stream->device == of && !stream->busy && !stream->queue.empty() &&
+                std::find(tried.begin(), tried.end(), stream.get()) == tried.end())
+                heads.push_back(stream.get());
+        if (heads.empty()) return false;
+        Stream* const stream = heads[draw() % heads.size()];
         stream->busy = true;
-        Operation operation = stream->queue.front();
+        const Operation operation = stream->queue.front();
         lock.unlock();
         const bool done = attempt(operation);
         lock.lock();
         stream->busy = false;
-        if (!done) continue;
-        stream->queue.pop_front();
-        return true;
+        if (done) {
+            stream->queue.pop_front();
+            return true;
+        }
+        tried.push_back(stream);
     }
-    return false;
 }
 
 bool empty(const Stream* stream) {
@@ -101,16 +106,23 @@ void set_current_device(int to) { device = to; }
 
 bool capturing(const Stream* stream) { return stream && stream->graph; }
 
-bool drain(const std::function<bool()>& until) {
+bool on_current_device(const Stream* stream, const char* what, const Site& site) {
+    if (!stream || stream->device == device) return true;
+    report(Kind::bad_call, std::string(what) + " into a stream of device " + std::to_string(stream->device) + " by a thread whose device is " +
+                               std::to_string(device) + ", at " + where(site) + "; cudaSetDevice belongs to a thread");
+    return false;
+}
+
+static bool drain(int of, const std::function<bool()>& until) {
     auto last = std::chrono::steady_clock::now();
     const std::chrono::milliseconds patience(config().patience_ms);
     while (!until()) {
-        if (advance()) {
+        if (advance(of)) {
             last = std::chrono::steady_clock::now();
             continue;
         }
         if (std::chrono::steady_clock::now() - last > patience) {
-            report(Kind::deadlock, "a stream of device " + std::to_string(device) +
+            report(Kind::deadlock, "a stream of device " + std::to_string(of) +
                                        " waits for an event that nobody records, or a "
                                        "collective whose peers do not come");
             return false;
@@ -119,8 +131,9 @@ bool drain(const std::function<bool()>& until) {
     }
     return true;
 }
+bool drain(const std::function<bool()>& until) { return drain(device, until); }
 bool drain(Stream* stream) {
-    return drain([stream] { return empty(stream); });
+    return drain(stream ? stream->device : device, [stream] { return empty(stream); });
 }
 
 void submit(Stream* stream, Operation operation) {
@@ -180,12 +193,13 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-    advance();  // time passes while a program polls
+    advance(stream ? stream->device : device);  // time passes while a program polls
     return empty(stream) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     *event = new Event;
+    (*event)->device = device;
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
@@ -195,6 +209,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (const int of = stream ? stream->device : device; of != event->device) {
+        report(Kind::bad_call, "cudaEventRecord of an event of device " + std::to_string(event->device) + " on a stream of device " +
+                                   std::to_string(of));
+        return set_last_error(cudaErrorInvalidResourceHandle);
+    }
     {
         const std::lock_guard lock(mutex);
         event->graph = nullptr;
@@ -239,11 +258,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     const auto state = event->state;
-    if (!drain([&] { return state->completed >= state->submitted; })) return set_last_error(cudaErrorLaunchFailure);
+    if (!drain(event->device, [&] { return state->completed >= state->submitted; })) return set_last_error(cudaErrorLaunchFailure);
     return broken() ? cudaErrorLaunchFailure : cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-    advance();
+    advance(event->device);
     return event->state->completed >= event->state->submitted ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {

@@ -32,10 +32,12 @@ using Operation = std::function<bool()>;
 // `stream` may be null: the default stream of the calling thread's device.
 void submit(Stream* stream, Operation operation);
 bool capturing(const Stream* stream);
+// Whether the stream is of the calling thread's device, where alone a kernel may be launched into it; reports if not.
+bool on_current_device(const Stream* stream, const char* what, const Site& site);
 // Runs operations of the calling thread's device until `until()`, in deferred mode; reports a deadlock when nothing can
 // go on for long.
 bool drain(const std::function<bool()>& until);
-bool drain(Stream* stream);  // all of it; null: everything on this device
+bool drain(Stream* stream);  // all of it, on any device; null: everything on the calling thread's
 
 int current_device();  // of the calling thread
 void set_current_device(int device);

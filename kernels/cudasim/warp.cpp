@@ -4,9 +4,11 @@ namespace sim {
 namespace {
 
 // __syncwarp orders memory between the lanes; shuffles and votes do not, and so tell the thread sanitizer nothing.
-void run_sync(Part* const (&)[warp_lanes], unsigned) {}
+unsigned edge_of(const Part& part) { return Edges::of_warp(Block::current().thread() / warp_lanes, part.mask); }
+void run_sync(Part* const (&parts)[warp_lanes], unsigned mask) {
+    Block::current().edges().next(edge_of(*parts[std::countr_zero(mask)]));
+}
 constexpr Collective sync_collective{"__syncwarp", &run_sync};
-thread_local char warp_edges[max_threads / warp_lanes][2];
 
 }  // namespace
 
@@ -28,7 +30,7 @@ void run_ballot(Part* const (&parts)[warp_lanes], unsigned mask) {
 void sync_warp(unsigned mask, const Site& site) {
     Part part{&sync_collective, mask, site};
     Block& block = Block::current();
-    const void* const edge = &warp_edges[block.thread() / warp_lanes];
+    const void* const edge = block.edges().now(edge_of(part));
     happens_before(edge);
     block.join(part);
     happens_after(edge);

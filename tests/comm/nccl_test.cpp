@@ -6,6 +6,7 @@
 
 #include "comm/nccl.h"
 #include "comm/threads.h"
+#include "kernels/cudasim/counters.h"
 #include "kernels/cudasim/findings.h"
 #include "kernels/cudasim/memory.h"
 #include "kernels/cudasim/runtime.h"
@@ -54,10 +55,12 @@ public:
         (void)sim::take_findings();
         std::pmr::set_default_resource(&memory_);
         comm_suite::make_stream = gpu_stream;
+        comm_suite::begin_thread = [](int rank) { sim::cuda::cudaSetDevice(rank); };
     }
     ~OnGpus() {
         std::pmr::set_default_resource(nullptr);
         comm_suite::make_stream = [](int threads) { return std::make_shared<Stream>(threads, 64, 64); };
+        comm_suite::begin_thread = [](int) {};
         sim::configure(before_);
         for (const sim::Finding& finding : sim::take_findings()) ADD_FAILURE() << finding.text;
     }
@@ -85,20 +88,8 @@ TEST_P(Nccl, SeveralGpus) {
     const OnGpus gpus(std::get<1>(GetParam()));
     for (const int ranks : std::get<1>(GetParam()).ranks) gpus.run(ranks, 30, std::get<0>(GetParam()).body);
 }
-INSTANTIATE_TEST_SUITE_P(Suite, Nccl,
-                         testing::Combine(testing::ValuesIn(comm_suite::cases()), testing::Values(ways[0], ways[2])),
+INSTANTIATE_TEST_SUITE_P(Suite, Nccl, testing::Combine(testing::ValuesIn(comm_suite::cases()), testing::ValuesIn(ways)),
                          name_of<Case>);
-// A second thread of a rank opens its stream before it uses any group, and so on the first GPU; what is deferred there
-// waits for a thread of that GPU.
-std::vector<Case> cases_of_one_thread() {
-    std::vector<Case> all = comm_suite::cases();
-    std::erase_if(all, [](const Case& one) { return std::string(one.name).starts_with("two_threads"); });
-    return all;
-}
-INSTANTIATE_TEST_SUITE_P(DeferredSuite, Nccl,
-                         testing::Combine(testing::ValuesIn(cases_of_one_thread()), testing::Values(ways[1])),
-                         name_of<Case>);
-
 class NcclFails : public testing::TestWithParam<std::tuple<FailureCase, Way>> {};
 TEST_P(NcclFails, EveryRankSaysWhyAndNobodyHangs) {
     const OnGpus gpus(std::get<1>(GetParam()));
@@ -151,6 +142,15 @@ TEST(NcclWorld, RefusesMemoryOfBothKindsInOneCollective) {
                   std::string::npos)
             << e.what();
     }
+}
+
+TEST(NcclWorld, AGroupOfOneHasNoCommunicatorAndNoBuffer) {
+    const OnGpus gpus(ways[0]);
+    gpus.run(1, 30, [](World& world) {
+        (void)sim::take_counters();
+        const auto g = world.everyone("tp");
+        EXPECT_EQ(sim::take_counters().allocations, 0u);
+    });
 }
 
 TEST(NcclWorld, SaysWhatItIsAndWhyItIsNot) {

@@ -308,6 +308,7 @@ void two_threads_of_a_rank_use_two_groups_at_once(World& world) {
     std::string failed;
     std::thread other([&] {
         try {
+            begin_thread(world.rank());
             work(*b, 3000);
         } catch (const std::exception& e) {
             failed = e.what();

@@ -35,6 +35,8 @@ struct Call {
     std::uint32_t alignment = 16;
     std::size_t workspace = 0;
     const void* bias = nullptr;
+    bool no_bias = false;  // the epilogue of one, and no pointer
+    int bias_type = -1;    // not said: that of d
 };
 // d = op(a) op(b), all as cublasLt sees them: a row-major [r][c] is a column-major c x r.
 cublasStatus_t product(const Call& call, const void* a, Matrix ma, const void* b, Matrix mb, void* d, Matrix md) {
@@ -49,10 +51,13 @@ cublasStatus_t product(const Call& call, const void* a, Matrix ma, const void* b
                        tb = call.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta);
     lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb);
-    if (call.bias) {
+    if (call.bias || call.no_bias) {
         const std::int32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
         lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-        lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias, sizeof call.bias);
+        if (call.bias)
+            lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias, sizeof call.bias);
+        if (call.bias_type >= 0)
+            lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &call.bias_type, sizeof call.bias_type);
     }
     lt.cublasLtMatrixLayoutCreate(&la, call.in, ma.cols, ma.rows, ma.stride);
     lt.cublasLtMatrixLayoutCreate(&lb, call.in, mb.cols, mb.rows, mb.stride);
@@ -152,11 +157,33 @@ TEST(Blaslt, BetaZeroDoesNotReadTheOldResult) {
     EXPECT_EQ(d.host()[0], 4);
 }
 
+// Of 8 rows of d: a bias of 8 elements, in the device's memory, 16-byte aligned, and of d's type.
+TEST(Blaslt, ABiasIsHeldAgainstTheRowsAndTypeOfTheResult) {
+    Device<__nv_bfloat16> a(64), b(64), d(64), bias(8);
+    std::vector<__nv_bfloat16> of_host(8);
+    sim::take_findings();
+    const auto says = [&](const Call& call) {
+        const cublasStatus_t status = product(call, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 8});
+        const std::string text = finding();
+        EXPECT_EQ(status == CUBLAS_STATUS_SUCCESS, text.empty()) << text;
+        return text;
+    };
+    EXPECT_EQ(says({.bias = bias.data}), "");
+    EXPECT_EQ(says({.bias = bias.data, .bias_type = CUDA_R_16BF}), "");
+    EXPECT_NE(says({.no_bias = true}).find("CUBLASLT_MATMUL_DESC_BIAS_POINTER is not set"), std::string::npos);
+    EXPECT_NE(says({.bias = of_host.data()}).find("the bias needs 16 bytes of device memory"), std::string::npos);
+    EXPECT_NE(says({.bias = bias.data + 1}).find("the bias needs 16 bytes of device memory"), std::string::npos);
+    EXPECT_NE(says({.bias = a.data + 1}).find("the bias is not aligned to 16 bytes"), std::string::npos);
+    EXPECT_NE(says({.bias = bias.data, .bias_type = CUDA_R_32F}).find("a bias of type 0; it must have that of d, 14"), std::string::npos);
+}
+
 TEST(Blaslt, WhatCannotBeMultipliedIsRefusedWithItsReason) {
     Device<__nv_bfloat16> a(64), b(64), d(64);
     sim::take_findings();
     EXPECT_NE(product({}, a.data, {8, 8, 8}, b.data, {8, 4, 4}, d.data, {8, 8, 8}), CUBLAS_STATUS_SUCCESS);
     EXPECT_NE(finding().find("shapes disagree"), std::string::npos);
+    EXPECT_NE(product({}, a.data, {0, 8, 8}, b.data, {8, 0, 8}, d.data, {8, 8, 8}), CUBLAS_STATUS_SUCCESS);
+    EXPECT_NE(finding().find("a matrix has no elements"), std::string::npos);
     EXPECT_NE(product({}, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 4}), CUBLAS_STATUS_SUCCESS);
     EXPECT_NE(finding().find("a leading dimension is less than the rows"), std::string::npos);
     EXPECT_NE(product({.in = CUDA_R_32F}, a.data, {4, 4, 4}, b.data, {4, 4, 4}, d.data, {4, 4, 4}),

@@ -175,6 +175,31 @@ TEST(SimMemory, AnLdmatrixRowOutsideOfSharedMemoryIsNamed) {
     EXPECT_TRUE(sweep_kernel({}, counting(32), rows<false>).says(Kind::out_of_bounds, {"lane 8", line}));
 }
 
+// nvcc's assembler refuses a kernel that declares more than 48 KiB; a launch may ask for more, up to what a block of this GPU can have.
+template <int bytes>
+__global__ void declares(float* x) {
+    line = next_line();
+    KEEL_SHARED(unsigned char, tile, [bytes]);
+    tile[threadIdx.x] = 1;
+    __syncthreads();
+    x[threadIdx.x] = tile[31 - threadIdx.x];
+}
+TEST(SimMemory, AKernelMayDeclare48KiBOfSharedMemoryAndNoMore) {
+    EXPECT_EQ(sweep_kernel({}, counting(32), declares<49152>).text(), "");
+    const auto result = sweep_kernel({}, counting(32), declares<49153>);
+    EXPECT_TRUE(result.says(Kind::bad_launch, {"tile of", line, "49153 bytes", "a kernel may declare 49152"})) << result.text();
+    EXPECT_TRUE(sweep_kernel({}, counting(32), declares<(2 << 20)>).has(Kind::bad_launch));
+}
+TEST(SimMemory, DeclaredAndAskedForSharedMemoryCountTogether) {
+    EXPECT_EQ(sweep_kernel({.shared_bytes = 48128}, counting(32), declares<1024>).text(), "");
+    const auto result = sweep_kernel({.shared_bytes = 48129}, counting(32), declares<1024>);
+    EXPECT_TRUE(result.says(Kind::bad_launch, {"1024 bytes", "beside 48129 asked for", "together it may have 49152 without cudaFuncAttributeMaxDynamic"}))
+        << result.text();
+    ASSERT_EQ(cudaFuncSetAttribute(declares<2048>, cudaFuncAttributeMaxDynamicSharedMemorySize, 232448), cudaSuccess);
+    EXPECT_EQ(sweep_kernel({.shared_bytes = 230400}, counting(32), declares<2048>).text(), "");
+    EXPECT_TRUE(sweep_kernel({.shared_bytes = 230401}, counting(32), declares<2048>).says(Kind::bad_launch, {"together it may have 232448, all of a block"}));
+}
+
 // ---- launches that a GPU refuses
 // -----------------------------------------------------------------------------------------------
 

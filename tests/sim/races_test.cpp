@@ -123,6 +123,16 @@ TEST(Races, GlobalMemoryThatNobodyWroteIsSeen) {
         outputs.add("x", host, sizeof host);
     });
     EXPECT_TRUE(result.has(Kind::nondeterminism));
+    const auto written = sim::sweep({}, [](sim::Outputs& outputs) {
+        float host[4];
+        float* x = nullptr;
+        cudaMalloc(&x, sizeof host);
+        cudaMemset(x, 0, sizeof host);
+        cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost);
+        cudaFree(x);
+        outputs.add("x", host, sizeof host);
+    });
+    EXPECT_EQ(written.text(), "");
 }
 
 // ---- cp.async

@@ -51,6 +51,19 @@ TEST(UndefinedBehaviourSanitizer, NamesAnIndexPastARowOfASharedArray) {
                  "sanitizer_test.cpp:[0-9]+:[0-9]+: runtime error: index 8 out of bounds");
 }
 
+struct alignas(16) Vector {
+    float at[4];
+};
+template <int by>
+__global__ void plain_vector(float* x) {  // not by load, which looks itself
+    Vector* const vectors = reinterpret_cast<Vector*>(x + by);
+    vectors[threadIdx.x % 4].at[0] = 1;
+}
+TEST(UndefinedBehaviourSanitizer, NamesAMisalignedVector) {
+    EXPECT_EQ(run_once({}, counting(32), plain_vector<0>)[0], 1);
+    EXPECT_DEATH(run_once({}, counting(32), plain_vector<1>), "sanitizer_test.cpp:[0-9]+:[0-9]+: runtime error: .*misaligned address");
+}
+
 #endif
 #if SIM_TSAN
 
@@ -104,6 +117,47 @@ TEST(ThreadSanitizer, SeesMissingBarriersOnAnySchedule) {
     expect_race([] { run_once({.threads = 64}, counting(64), through_shared<Bug::no_barrier>); });
     expect_race([] { run_once({.threads = 64}, counting(64), through_shared<Bug::no_barrier_in_loop>); });
     expect_race([] { run_once({.threads = 64}, counting(64), through_shared<Bug::no_syncwarp>); });
+}
+
+// Nothing orders two blocks, though each passes a barrier between its access and the other's.
+template <bool fixed>
+__global__ void behind_barriers(float* x) {
+    if (threadIdx.x == 0 && (fixed || blockIdx.x == 0)) x[blockIdx.x] = 1;
+    __syncthreads();
+    __syncwarp();
+    if (threadIdx.x == 1 && (fixed || blockIdx.x > 0)) x[8 + blockIdx.x] = x[fixed ? blockIdx.x : 0];
+}
+TEST(ThreadSanitizer, SeesARaceBetweenBlocksThroughTheirBarriers) {
+    run_once({.blocks = 4, .threads = 64}, counting(16), behind_barriers<true>);
+    expect_race([] { run_once({.blocks = 4, .threads = 64}, counting(16), behind_barriers<false>); });
+}
+
+// The two halves of a warp each wait for themselves.
+template <bool fixed>
+__global__ void halves(float* x) {
+    const unsigned i = threadIdx.x, half = i / 16;
+    x[i] = 1;
+    __syncwarp(fixed ? all_lanes : half ? 0xffff0000u : 0x0000ffffu);
+    x[32 + i] = x[(i + 16) % 32];
+}
+TEST(ThreadSanitizer, SeesWhatTheWaitOfAHalfWarpDoesNotOrder) {
+    run_once({}, counting(64), halves<true>);
+    expect_race([] { run_once({}, counting(64), halves<false>); });
+}
+
+// A lane that is at the next __syncwarp already has ordered nothing of what it did since for lanes that leave the last one.
+template <bool fixed>
+__global__ void ahead(float* x) {
+    const unsigned i = threadIdx.x;
+    __syncwarp();
+    if (i == 0) x[0] = 1;
+    if (fixed) __syncwarp();
+    if (i == 31) x[1] = x[0];
+    __syncwarp();
+}
+TEST(ThreadSanitizer, SeesARaceWithALaneThatIsAtTheNextWaitAlready) {
+    run_once({}, counting(32), ahead<true>);
+    expect_race([] { run_once({}, counting(32), ahead<false>); });
 }
 
 // Blocks have shared memory of their own, one after the other in the same place: no race.

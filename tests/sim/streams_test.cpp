@@ -262,5 +262,58 @@ TEST(Streams, ASweepMeetsEveryOrderBothAsyncsAndBothPoisonsAndIsReproducible) {
     EXPECT_EQ(finite, 2);
 }
 
+// ---- several devices
+// -------------------------------------------------------------------------------------------------------------------------------------
+
+// Which device is meant belongs to a thread: what a stream or memory of another one cannot do is refused, as on a GPU.
+TEST(Devices, ALaunchIntoAStreamOfAnotherDeviceIsRefused) {
+    sim::take_findings();
+    World of_0;
+    cudaLaunchConfig_t config{};
+    config.blockDim = 32;
+    config.stream = of_0.a;
+    EXPECT_EQ(cudaLaunchKernelEx(&config, set_to, of_0.x, 1.0f), cudaSuccess);
+    EXPECT_TRUE(sim::take_findings().empty());
+
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    EXPECT_EQ(cudaLaunchKernelEx(&config, set_to, of_0.x, 1.0f), cudaErrorInvalidResourceHandle);
+    auto findings = sim::take_findings();
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_NE(findings[0].text.find("a launch into a stream of device 0 by a thread whose device is 1, at tests/sim/streams_test.cpp"), std::string::npos)
+        << findings[0].text;
+    // Its default stream, but memory of the other.
+    config.stream = nullptr;
+    cudaLaunchKernelEx(&config, set_to, of_0.x, 1.0f);
+    findings = sim::take_findings();
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_NE(findings[0].text.find("argument 0 of the launch at tests/sim/streams_test.cpp"), std::string::npos);
+    EXPECT_NE(findings[0].text.find("points to memory of device 0, and device 1 runs it"), std::string::npos);
+    EXPECT_EQ(cudaEventRecord(of_0.event, nullptr), cudaErrorInvalidResourceHandle);
+    EXPECT_EQ(sim::take_findings().size(), 1u);
+    cudaSetDevice(0);
+    cudaGetLastError();
+}
+
+// Waiting for a stream is waiting for its device, whichever is the thread's own.
+TEST(Devices, AStreamOfAnotherDeviceIsWaitedFor) {
+    sim::Config config;
+    config.streams = sim::Streams::deferred;
+    config.patience_ms = 1000;
+    sim::configure(config);
+    {
+        World of_0;
+        go(of_0.a, set_to, of_0.x, 3.0f);
+        cudaMemcpyAsync(of_0.pinned, of_0.x, 128, cudaMemcpyDeviceToHost, of_0.a);
+        cudaEventRecord(of_0.event, of_0.a);
+        cudaSetDevice(1);
+        EXPECT_EQ(cudaEventSynchronize(of_0.event), cudaSuccess);
+        EXPECT_EQ(cudaStreamSynchronize(of_0.a), cudaSuccess);
+        EXPECT_EQ(of_0.pinned[31], 3);
+        cudaSetDevice(0);
+    }
+    sim::configure({});
+    EXPECT_TRUE(sim::take_findings().empty());
+}
+
 }  // namespace
 }  // namespace keel::on_cudasim
