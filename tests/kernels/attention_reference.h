@@ -35,9 +35,10 @@ enum class Mask { causal, documents, singles, window, wild };
 struct Problem {
     std::int64_t heads, kv_heads, head_dim, tokens, query_offset, extra;
     Mask mask;
+    float turned = 1;  // of the usual scale
     std::int64_t kv_tokens() const { return query_offset + tokens + extra; }
     std::int64_t group() const { return heads / kv_heads; }
-    float scale() const { return 1 / std::sqrt(static_cast<float>(head_dim)); }
+    float scale() const { return turned / std::sqrt(static_cast<float>(head_dim)); }
     std::int64_t low(std::int64_t i) const {
         const std::int64_t key = query_offset + i;
         switch (mask) {
@@ -244,7 +245,7 @@ void expect_right(const Problem& p, const Result<T>& got, std::int64_t parts = 1
                     s += f(q[d]) * f(k(lo + j)[d]), size += std::abs(f(q[d]) * f(k(lo + j)[d]));
                 P[static_cast<std::size_t>(j)] = scale * s;
                 max = std::max(max, scale * s), largest = std::max(largest, std::abs(scale * s));
-                e = std::max(e, scale * static_cast<double>(D + 4) * u * size);
+                e = std::max(e, std::abs(scale) * static_cast<double>(D + 4) * u * size);
             }
             for (double& x : P) sum += x = std::exp(x - max);
             for (double& x : P) x /= sum;
@@ -272,8 +273,8 @@ void expect_right(const Problem& p, const Result<T>& got, std::int64_t parts = 1
                     dp += f(dy[d]) * f(v(lo + j)[d]), size += std::abs(f(dy[d]) * f(v(lo + j)[d]));
                 const double prob = P[static_cast<std::size_t>(j)], ds = scale * prob * (dp - delta);
                 const double prob_error = prob * (2 * w + 2 * u * std::abs(lse) + merged + 4 * u);
-                const double ds_error = scale * (prob_error + 4 * u * prob) * (std::abs(dp) + std::abs(delta)) +
-                                        scale * prob * (static_cast<double>(D + 3) * u * size + delta_error);
+                const double ds_error = std::abs(scale) * (prob_error + 4 * u * prob) * (std::abs(dp) + std::abs(delta)) +
+                                        std::abs(scale) * prob * (static_cast<double>(D + 3) * u * size + delta_error);
                 for (std::int64_t d = 0; d < D; ++d) {
                     const std::size_t at = static_cast<std::size_t>((lo + j) * in.kv_width + kv_h + d);
                     dv[at].add(prob * f(dy[d]), (prob_error + r * prob) * std::abs(f(dy[d])));

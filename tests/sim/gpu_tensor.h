@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cudasim/sweep.h"
@@ -77,23 +80,30 @@ struct SimulatedGpu {
 };
 
 // run(gpu, stream) returns every output. Runs it under the schedules of `options` and demands the same bits and no
-// findings; then, where there is a real GPU, once there. Returns the outputs, one set for each device.
+// findings; then, where there is a real GPU, twice there, and demands the same bits. Returns the outputs, one set for each
+// device. The device check (tests/gpu/run.sh), whose time is short, leaves the simulator out: KEEL_TEST_DEVICE=cuda.
 template <class Run>
 std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {}) {
     std::vector<std::vector<Values>> all;
+    const char* const only = std::getenv("KEEL_TEST_DEVICE");
+    const bool has_gpu = !why_no_gpu(Device::cuda);
+    if (has_gpu) {
+        static const std::unique_ptr<Gpu> gpu = open_gpu(Device::cuda);
+        static const std::unique_ptr<Stream> stream = gpu->make_stream();
+        all.push_back(run(*gpu, *stream));
+        EXPECT_TRUE(std::ranges::equal(all.front(), run(*gpu, *stream), same_bits)) << "two runs on the GPU differ";
+        if (only && std::string_view(only) == "cuda") return all;
+    }
+    std::vector<Values> first;
     SimulatedGpu& one = SimulatedGpu::get();
     const sim::SweepResult result = sim::sweep(options, [&](sim::Outputs& outputs) {
         const std::vector<Values> got = run(*one.gpu, *one.stream);
         for (std::size_t i = 0; i < got.size(); ++i)
             outputs.add("output " + std::to_string(i), got[i].data(), got[i].size() * sizeof(double));
-        if (all.empty()) all.push_back(got);
+        if (first.empty()) first = got;
     });
     EXPECT_EQ(result.text(), "");
-    if (!why_no_gpu(Device::cuda)) {
-        static const std::unique_ptr<Gpu> gpu = open_gpu(Device::cuda);
-        static const std::unique_ptr<Stream> stream = gpu->make_stream();
-        all.push_back(run(*gpu, *stream));
-    }
+    all.push_back(first);
     return all;
 }
 

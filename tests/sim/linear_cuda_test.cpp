@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cudasim/counters.h"
 #include "tests/sim/gpu_tensor.h"
 
 namespace keel {
@@ -86,6 +87,20 @@ void forward_matches() {
 }
 TEST(LinearCuda, ForwardMultipliesByTheTransposedWeightAndAddsTheBias) {
     forward_matches<float, float>(), forward_matches<bf16, bf16>(), forward_matches<bf16, float>();
+}
+
+// The library takes a bias that is aligned to 16 bytes and of the result's type, and then no kernel is launched for it.
+TEST(LinearCuda, ABiasThatTheLibraryCannotTakeIsAddedByAKernel) {
+    SimulatedGpu& one = SimulatedGpu::get();
+    GpuTensor<bf16> x(*one.gpu, *one.stream, {2, 8}, Values(16, 1)), w(*one.gpu, *one.stream, {8, 8}, Values(64, 1)), y(*one.gpu, *one.stream, {2, 8}),
+        bias(*one.gpu, *one.stream, {17}, Values(17, 3));
+    for (const std::int64_t at : {0, 8, 1, 4}) {
+        (void)sim::take_counters();
+        linear_forward<bf16>(*one.stream, {.y = y.view(), .x = x.read(), .w = w.read(), .bias = bias.read().rows(at, 8)});
+        EXPECT_EQ(sim::take_counters().launches, at % 8 == 0 ? 0u : 1u) << at;
+        EXPECT_EQ(y.values(), Values(16, 11));
+    }
+    EXPECT_TRUE(sim::take_findings().empty());
 }
 
 template <class T>

@@ -95,7 +95,9 @@ void backward_matches() {
     } const cases[] = {{0, 8, false, Into::apart},     {1, 1, true, Into::apart},         {3, 8, false, Into::dy},
                        {7, 31, true, Into::dresidual}, {70, 288, true, Into::dy},         {37, 513, false, Into::apart},
                        {5, 4104, true, Into::apart},   {2, 17000, true, Into::dresidual}, {1, 9001, false, Into::dy},
-                       {321, 40, true, Into::apart}};
+                       {321, 40, true, Into::apart},
+                       {2, 256, false, Into::apart},    // as many vectors as threads, none left over
+                       {1, 40960, false, Into::apart}};  // all the shared memory that a row may take
     for (const auto& [tokens, hidden, residual, into] : cases) {
         SCOPED_TRACE(testing::Message() << tokens << " x " << hidden << " residual " << residual);
         const std::int64_t n = tokens * hidden;

@@ -202,7 +202,8 @@ void merge_matches() {
     for (const auto& [tokens, heads, head_dim, pad] : merges) {
         SCOPED_TRACE(testing::Message() << tokens << " tokens, " << heads << " heads of " << head_dim);
         const std::int64_t width = heads * head_dim, row = width + pad;
-        const Values sum = random_values<float>("sum", tokens * row), part = random_values<T>("part", tokens * row);
+        Values sum = random_values<float>("sum", tokens * row), part = random_values<T>("part", tokens * row);
+        sum[0] = -0.0, part[0] = 1;  // of a part that weighs nothing not even the sign of a zero is changed
         Values lse = random_values<float>("lse", heads * tokens, 3),
                part_lse = random_values<float>("part_lse", heads * tokens, 3);
         part_lse[0] = none;                 // a query that saw nothing here
@@ -237,6 +238,7 @@ void merge_matches() {
                     ASSERT_EQ(got[2][at], part[at]);
                     if (part_lse[of] == none) {
                         ASSERT_EQ(got[0][at], sum[at]);
+                        ASSERT_EQ(std::signbit(got[0][at]), std::signbit(sum[at]));
                         ASSERT_EQ(got[1][of], lse[of]);
                         continue;
                     }
