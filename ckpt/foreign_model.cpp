@@ -1,8 +1,9 @@
 #include "ckpt/foreign_model.h"
 
 #include <array>
-#include <cstring>
 
+#include "ckpt/foreign/readers.h"
+#include "ckpt/foreign/torch_file.h"
 #include "kernels/base/error.h"
 #include "kernels/base/file.h"
 
@@ -10,60 +11,103 @@ namespace keel {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr std::array<std::string_view, 4> kinds{"meta", "megatron", "llm.c", "llama2.c"};
+
+std::string first_bytes(const InputFile& file) {
+    std::string start(static_cast<std::size_t>(std::min<std::int64_t>(1024, file.size_bytes())), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(start)));
+    return start;
+}
+
+bool is_kind(const fs::path& path, ForeignKind kind) {
+    std::error_code none;
+    if (fs::is_directory(path, none)) {
+        if (kind == ForeignKind::meta) return is_meta_folder(path);
+        return kind == ForeignKind::megatron && is_megatron_folder(path);
+    }
+    if (!fs::is_regular_file(path, none)) return false;
+    const InputFile file(path);
+    if (kind == ForeignKind::llmc) return is_llmc_model(first_bytes(file));
+    return kind == ForeignKind::llama2c && is_llama2c_model(first_bytes(file), file.size_bytes());
+}
+
 std::string of_folder(const fs::path& path) {
     std::error_code none;
-    const auto has = [&](const char* name) { return fs::exists(path / name, none); };
-    bool megatron = has("latest_checkpointed_iteration.txt"), distcp = false, consolidated = false;
-    for (const auto& entry : fs::directory_iterator(path, none)) {
-        const std::string name = entry.path().filename().string();
-        megatron = megatron || name.starts_with("mp_rank_");
-        distcp = distcp || name.ends_with(".distcp");
-        consolidated = consolidated || name.starts_with("consolidated.");
-    }
-    if (has("config.json")) return {};
-    if (has("params.json") && consolidated)
-        return path.string() +
-               " is a model in its maker's own form (params.json, consolidated.*), whose heads have their rotary pairs "
-               "interleaved; take the same weights as a model folder (config.json, *.safetensors), or make one with "
-               "the script "
-               "convert_llama_weights_to_hf.py of transformers";
-    if (megatron)
-        return path.string() +
-               " is a checkpoint of Megatron-LM, which is pickled Python; write it as a model folder with Megatron "
-               "Bridge's "
-               "export, and give that";
-    if (distcp)
-        return path.string() +
-               " is a distributed checkpoint of PyTorch, which is pickled Python; gather it, save it as a model folder "
-               "(save_pretrained with safetensors), and give that";
+    for (const auto& entry : fs::directory_iterator(path, none))
+        if (entry.path().extension() == ".distcp")
+            return path.string() +
+                   " is a distributed checkpoint of PyTorch, which keel does not read; gather it, save it as a model folder "
+                   "(save_pretrained with safetensors), and give that";
     return {};
 }
 
 std::string of_file(const fs::path& path) {
     const InputFile file(path);
-    std::array<std::byte, 4> begin{};
-    if (file.size_bytes() < 4) return {};
-    file.read_at(0, begin);
-    const auto is = [&](const char (&magic)[5]) { return std::memcmp(begin.data(), magic, 4) == 0; };
-    if (is("\xc6\xd7\x34\x01"))  // 20240326
+    const std::string start = first_bytes(file), end = path.extension().string();
+    if (start.starts_with("\xc6\xd7\x34\x01"))  // 20240326
         return path.string() +
-               " is a model of llm.c, a GPT-2: its positions are learned and its norms have means and biases, which "
-               "keel's "
+               " is a model of llm.c, a GPT-2: its positions are learned and its norms have means and biases, which keel's "
                "models have not; its token files keel does read";
-    if (is("GGUF"))
+    if (start.starts_with("GGUF"))
         return path.string() + " is a GGUF file, as llama.cpp reads it; give the model folder that it was made from";
-    const std::string end = path.extension().string();
-    if (is("PK\x03\x04") || end == ".pth" || end == ".pt")
+    const fs::path parent = fs::weakly_canonical(path).parent_path();
+    if (start.starts_with("PK\3\4") || is_old_torch_file(start) || end == ".pth" || end == ".pt") {
+        for (const fs::path& folder : {parent, parent.parent_path()})
+            if (find_foreign(folder)) return path.string() + " is one file of a checkpoint; give its folder " + folder.string();
         return path.string() +
-               " is pickled Python, which runs code when it is opened; save its tensors as a model folder "
+               " is a file of torch.save, from which alone no model's shape is known; save its tensors as a model folder "
                "(save_pretrained with safetensors), and give that";
+    }
     return {};
 }
 
 }  // namespace
 
+std::string_view name(ForeignKind kind) { return kinds[static_cast<std::size_t>(kind)]; }
+
+std::optional<ForeignKind> parse_foreign_kind(std::string_view text) {
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+        if (kinds[i] == text) return static_cast<ForeignKind>(i);
+    return std::nullopt;
+}
+
+std::optional<ForeignKind> find_foreign(const fs::path& path) {
+    std::error_code none;
+    if (fs::exists(path / "config.json", none)) return std::nullopt;
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+        if (is_kind(path, static_cast<ForeignKind>(i))) return static_cast<ForeignKind>(i);
+    return std::nullopt;
+}
+
+ForeignModel open_foreign(const fs::path& path, ForeignKind kind, const ForeignOptions& options) {
+    if (!is_kind(path, kind)) {
+        const std::string told = foreign_model(path);
+        constexpr std::array<std::string_view, 4> forms{
+            "a folder with params.json and consolidated.00.pth or consolidated.safetensors",
+            "a folder with latest_checkpointed_iteration.txt, or one iteration's, with mp_rank_00/model_optim_rng.pt",
+            "a model file of llm.c's Llama 3 (it begins with the number 20240803)", "a model file of llama2.c"};
+        fail(path.string(), " is not ", forms[static_cast<std::size_t>(kind)], told.empty() ? "" : ": " + told);
+    }
+    switch (kind) {
+        case ForeignKind::meta: return open_meta(path, options);
+        case ForeignKind::megatron: return open_megatron(path, options);
+        case ForeignKind::llmc: return open_llmc(path, options);
+        case ForeignKind::llama2c: return open_llama2c(path, options);
+    }
+    fail("no such form");
+}
+
+void check_bytes(const ForeignModel& model) {
+    for (std::size_t i = 0; i < model.torch.size(); ++i) model.torch[i]->check_storages(model.tables[i]);
+}
+
 std::string foreign_model(const fs::path& path) {
     std::error_code none;
+    if (const auto kind = find_foreign(path)) {
+        constexpr std::array<std::string_view, 4> what{"a model in the form of its makers", "a checkpoint of Megatron-LM", "a model of llm.c", "a model of llama2.c"};
+        return concat(path.string(), " is ", what[static_cast<std::size_t>(*kind)], ": `keel convert ", path.string(), " FOLDER` makes the model folder that keel trains from");
+    }
+    if (fs::exists(path / "config.json", none)) return {};
     if (fs::is_directory(path, none)) return of_folder(path);
     return fs::is_regular_file(path, none) ? of_file(path) : std::string();
 }

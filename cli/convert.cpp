@@ -1,4 +1,5 @@
-// cli/convert.cpp: `keel convert`: a checkpoint becomes a model folder, and a model folder a checkpoint.
+// cli/convert.cpp: `keel convert`: a checkpoint, keel's or another system's, becomes a model folder, and a model folder a
+// checkpoint.
 
 #include <CLI/App.hpp>
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "ckpt/check.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/checkpoint_tensors.h"
+#include "ckpt/foreign_model.h"
 #include "ckpt/model_folder.h"
 #include "cli/commands.h"
 #include "engine/open_model.h"
@@ -25,8 +27,9 @@ namespace {
 constexpr std::int64_t block_elements = std::int64_t{1} << 20;
 
 struct ConvertOptions {
-    std::string from, to, dtype;
-    double shard_limit_gb = 5;
+    std::string from, to, kind, dtype;
+    double shard_limit_gb = 5, rope_factor = 0;
+    std::int64_t vocab = 0;
     bool allow_unexpected = false;
 };
 
@@ -124,25 +127,65 @@ void check_weights(const CheckpointTensors& weights, const ModelShape& shape) {
     if (!wrong.empty()) fail(weights.folder().string() + " does not fit its configuration:" + wrong);
 }
 
+// A run in bf16 or f16 keeps the weights it trains in float32 (docs/numerics.md), unless its optimizer state was left out.
+bool has_master_weights(const CheckpointTensors& weights, const ModelShape& shape) {
+    const auto params = param_specs(shape);
+    return std::all_of(params.begin(), params.end(), [&](const ParamSpec& p) {
+        const CheckpointTensors::Tensor* master = weights.find(p.name + ".master");
+        return master && master->dtype == StoredDtype::F32 && master->shape == p.shape;
+    });
+}
+
+SaveFolderOptions folder_options(const ConvertOptions& o, Dtype dtype, const fs::path& tokenizer_from) {
+    return {.tokenizer_from = tokenizer_from, .dtype = dtype, .shard_limit_bytes = static_cast<std::int64_t>(o.shard_limit_gb * 1e9)};
+}
+
+void tell_folder(const fs::path& to, const ModelShape& shape, Dtype dtype, const std::string& source) {
+    std::printf("%s: %s, %lld parameters, %s, from %s\n", to.c_str(), std::string(name(shape.family)).c_str(),
+                static_cast<long long>(parameter_count(shape)), std::string(short_name(dtype)).c_str(), source.c_str());
+}
+
 void checkpoint_to_folder(const ModelSource& source, const fs::path& to, const ConvertOptions& o) {
     const CheckpointInfo info = verify_checkpoint(source.path);
     const ModelShape shape = exported_shape(source);
-    const CheckpointTensors weights(info.path, info.files, true, false);
+    const Dtype dtype = chosen_dtype(o.dtype, source.config.model.dtype);
+    const bool wants_master = dtype == Dtype::f32 && source.config.model.dtype != "f32";
+    const CheckpointTensors weights(info.path, info.files, true, wants_master);
     check_weights(weights, shape);
+    const bool master = wants_master && has_master_weights(weights, shape);
     const bool tokenizer = Tokenizer::found_in(source.path);
     if (!tokenizer) warn(source.description + " holds no tokenizer; the folder will have none");
-    const Dtype dtype = chosen_dtype(o.dtype, source.config.model.dtype);
     const auto read = [&](const std::string& param, std::int64_t first, std::int64_t count, Dtype as, std::byte* out) {
-        weights.read(param, first, count, as, out);
+        weights.read(master ? param + ".master" : param, first, count, as, out);
         check_range(param, as, {out, static_cast<std::size_t>(count * size_bytes(as))});
     };
-    save_model_folder(to, shape, read,
-                      {.tokenizer_from = tokenizer ? source.path : fs::path(),
-                       .dtype = dtype,
-                       .shard_limit_bytes = static_cast<std::int64_t>(o.shard_limit_gb * 1e9)});
-    std::printf("%s: %s, %lld parameters, %s, from %s\n", to.c_str(), std::string(name(shape.family)).c_str(),
-                static_cast<long long>(parameter_count(shape)), std::string(short_name(dtype)).c_str(),
-                source.description.c_str());
+    save_model_folder(to, shape, read, folder_options(o, dtype, tokenizer ? source.path : fs::path()));
+    tell_folder(to, shape, dtype, concat(source.description, master ? ", its float32 master weights" : wants_master ? ", whose " + source.config.model.dtype + " weights are widened" : ""));
+}
+
+void foreign_to_folder(const fs::path& from, ForeignKind kind, const fs::path& to, const ConvertOptions& o) {
+    ForeignModel model = open_foreign(from, kind, {.vocab = o.vocab, .rope_factor = o.rope_factor, .allow_unexpected = o.allow_unexpected, .warn = warn});
+    ModelShape& shape = model.shape;
+    if (model.tokenizer_from.empty()) {
+        warn(from.string() + " has no tokenizer beside it; the folder will have none");
+    } else {
+        try {
+            const Tokenizer tokenizer = Tokenizer::load(model.tokenizer_from);
+            if (const auto bos = tokenizer.bos_id(); bos && *bos < shape.vocab) shape.bos_id = *bos;
+            if (const auto eos = tokenizer.eos_id(); eos && *eos < shape.vocab) shape.eos_ids = {*eos};
+        } catch (const Error& e) {
+            warn(std::string("the tokenizer is copied, but keel cannot use it: ") + e.what());
+        }
+    }
+    const Dtype dtype = chosen_dtype(o.dtype, shape.dtype);
+    if (shape.dtype == "f16" && dtype == Dtype::bf16) warn(rounded_from_f16(from));
+    check_bytes(model);
+    const auto read = [&](const std::string& param, std::int64_t first, std::int64_t count, Dtype as, std::byte* out) {
+        model.weights.read(param, first, count, as, out);
+        check_range(param, as, {out, static_cast<std::size_t>(count * size_bytes(as))});
+    };
+    save_model_folder(to, shape, read, folder_options(o, dtype, model.tokenizer_from));
+    tell_folder(to, shape, dtype, model.description);
 }
 
 void run_convert(const ConvertOptions& o) {
@@ -150,10 +193,16 @@ void run_convert(const ConvertOptions& o) {
         fail_usage("--dtype is \"" + o.dtype + "\"; give bf16, f16 or f32");
     if (!(o.shard_limit_gb > 0) || o.shard_limit_gb > 1e6)
         fail_usage("--shard-limit is ", o.shard_limit_gb, "; give gigabytes, more than 0");
+    const auto kind = o.kind.empty() ? std::nullopt : parse_foreign_kind(o.kind);
+    if (!o.kind.empty() && !kind) fail_usage("--from is \"" + o.kind + "\"; give meta, megatron, llm.c or llama2.c");
+    if (o.rope_factor != 0 && !(o.rope_factor >= 1 && o.rope_factor <= 1e6)) fail_usage("--rope-factor is ", o.rope_factor, "; give a number, 1 or more");
+    if (o.vocab < 0) fail_usage("--vocab is ", o.vocab, "; give the number of tokens");
     if (!fs::exists(o.from)) fail(o.from + ": no such file or folder; give a run, a checkpoint or a model folder");
     if (fs::exists(o.to) && !(fs::is_directory(o.to) && fs::is_empty(o.to)))
         fail(o.to + " exists and is not an empty folder; name a new one");
-    if (!is_checkpoint(o.from) && fs::exists(fs::path(o.from) / "config.json"))
+    if (const auto found = kind ? kind : find_foreign(o.from))
+        foreign_to_folder(o.from, *found, o.to, o);
+    else if (!is_checkpoint(o.from) && fs::exists(fs::path(o.from) / "config.json"))
         folder_to_checkpoint(o.from, o.to, o);
     else
         checkpoint_to_folder(open_model(o.from), o.to, o);
@@ -162,11 +211,16 @@ void run_convert(const ConvertOptions& o) {
 }  // namespace
 
 void add_convert(CLI::App& app) {
-    CLI::App* command = app.add_subcommand("convert", "turn a checkpoint into a model folder (safetensors), or back");
+    CLI::App* command = app.add_subcommand("convert", "turn a checkpoint, also of other systems, into a model folder (safetensors), or back");
     auto o = std::make_shared<ConvertOptions>();
-    command->add_option("from", o->from, "a run (its newest checkpoint), a checkpoint, or a model folder")->required();
+    command->add_option("from", o->from, "a run (its newest checkpoint), a checkpoint, a model folder, or what --from names")->required();
     command->add_option("to", o->to, "new folder: of a model, or of checkpoints where `from` is a model folder")
         ->required();
+    command->add_option("--from", o->kind,
+                        "take it for a model of meta (params.json, consolidated.*), megatron, llm.c or llama2.c; each is also "
+                        "known by its content");
+    command->add_option("--vocab", o->vocab, "rows of a Megatron embedding that are tokens; those behind them are padding, and go");
+    command->add_option("--rope-factor", o->rope_factor, "of a model of Meta or llm.c with scaled positions whose file does not say it");
     command->add_option("--dtype", o->dtype, "type of the written weights: bf16, f16 or f32; default as in `from`");
     command->add_option("--shard-limit", o->shard_limit_gb, "gigabytes per file of a model folder; more makes shards")
         ->capture_default_str();

@@ -14,6 +14,8 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/checkpoint_tensors.h"
+#include "ckpt/foreign/torch_file.h"
+#include "ckpt/foreign_model.h"
 #include "ckpt/model_folder.h"
 #include "ckpt/safetensors.h"
 #include "cli/commands.h"
@@ -194,6 +196,42 @@ Report inspect_safetensors(const fs::path& path) {
     return r;
 }
 
+// The tensors of other systems' files: totals, and a row for each where there is one table of them.
+void add_tables(Report& r, const std::vector<TensorTable>& tables) {
+    std::vector<StoredTensor> all;
+    for (const TensorTable& table : tables)
+        for (const auto& [name, t] : table.tensors) all.push_back({name, t.dtype, t.shape, 0, element_count(t.shape) * size_bits(t.dtype) / 8});
+    std::vector<const StoredTensor*> tensors;
+    for (const StoredTensor& t : all) tensors.push_back(&t);
+    r["totals"] = by_dtype(tensors);
+    r["tensors"] = Report::array();
+    for (const TensorTable& table : tables)
+        for (const auto& [name, t] : table.tensors) {
+            r["tensors"].push_back(tensor_row({name, t.dtype, t.shape, 0, element_count(t.shape) * size_bits(t.dtype) / 8}));
+            if (tables.size() > 1) r["tensors"].back()["file"] = fs::path(table.where).lexically_relative(r["path"].get<std::string>()).string();
+        }
+}
+
+Report inspect_foreign(const fs::path& path, ForeignKind kind, bool verify) {
+    Report r = {{"kind", std::string(name(kind)) + " model"}, {"path", path.string()}, {"warnings", Report::array()}};
+    ForeignModel model = open_foreign(path, kind, {.warn = [&](const std::string& text) { r["warnings"].push_back(text); }});
+    if (r["warnings"].empty()) r.erase("warnings");
+    if (verify) check_bytes(model);
+    r["description"] = model.description;
+    r["model"] = model_fields(model.shape);
+    add_tables(r, model.tables);
+    return r;
+}
+
+Report inspect_torch_file(const fs::path& path, bool verify) {
+    const TorchFile file(path);
+    Report r = {{"kind", "file of torch.save"}, {"path", path.string()}, {"bytes", fs::file_size(path)}, {"holds", file.root().description()}};
+    const TensorTable table = file.tensors(file.root());
+    if (verify) file.check_storages(table);
+    add_tables(r, {table});
+    return r;
+}
+
 // What the file does not say is left out.
 Report inspect_token_file(const fs::path& path, bool verify) {
     const TokenFile file(path);
@@ -264,7 +302,7 @@ Report inspect_run_config(const fs::path& path) {
 
 constexpr const char* known =
     "looked for a run or checkpoint (manifest.json), a model folder (config.json), a safetensors file, a token file "
-    "(of keel, llm.c, llm.q, or a Megatron pair of .bin and .idx), a tokenizer.json, a config.json, and a run's config.toml, log.jsonl and report.html";
+    "(of keel, llm.c, llm.q, or a Megatron pair of .bin and .idx), a model of Meta, Mistral, Megatron-LM, llm.c or llama2.c, a file of torch.save, a tokenizer.json, a config.json, and a run's config.toml, log.jsonl and report.html";
 
 Report inspect_file(const fs::path& path, bool verify) {
     const InputFile file(path);
@@ -282,6 +320,9 @@ Report inspect_file(const fs::path& path, bool verify) {
     if (!start.empty() && std::string_view("{ \t\r\n").find(start[0]) != std::string_view::npos)
         if (Report r = inspect_json(path, verify); !r.is_null()) return r;
     if (path.extension() == ".safetensors") return inspect_safetensors(path);  // for its message
+    if (const auto kind = find_foreign(path)) return inspect_foreign(path, *kind, verify);
+    if (start.starts_with("PK\3\4") || is_old_torch_file(start)) return inspect_torch_file(path, verify);
+    if (const std::string foreign = foreign_model(path); !foreign.empty()) fail(foreign);
     fail(path.string() + " (", file.size_bytes(), " bytes) is nothing keel knows: ", known);
 }
 
@@ -296,6 +337,8 @@ Report inspect_path(const fs::path& path, bool verify) {
         for (const auto& entry : fs::directory_iterator(root))
             if (entry.path().filename().string().starts_with("step-")) return inspect_checkpoints(path, root, verify);
     }
+    if (const auto kind = find_foreign(path)) return inspect_foreign(path, *kind, verify);
+    if (const std::string foreign = foreign_model(path); !foreign.empty()) fail(foreign);
     if (fs::exists(path / "tokenizer.json")) return inspect_json(path / "tokenizer.json", verify);
     if (Tokenizer::found_in(path)) {
         const Tokenizer tokenizer = Tokenizer::load(path);

@@ -4,7 +4,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/foreign_model.h"
 #include "ckpt/safetensors.h"
 #include "tests/ckpt/support.h"
 
@@ -369,37 +368,6 @@ TEST(ModelFolder, PicklesAndEmptyFoldersAreRefusedWithTheFix) {
     fs::remove(pickle.path() / "config.json");
     expect_error([&] { pickle.load(); }, {"config.json", "No such file"});
     expect_error([&] { read_model_shape(pickle.path() / "nowhere"); }, {"no model folder at"});
-}
-
-TEST(ModelFolder, CheckpointsOfOtherSystemsAreToldTheWay) {
-    const TempFolder folder;
-    const auto file = [&](const std::string& name, std::string_view bytes) {
-        fs::create_directories(fs::path(folder / name).parent_path());
-        write_bytes(folder / name, bytes);
-    };
-    const auto told = [&](const char* name, const std::string& what, const std::string& way) {
-        const std::string text = foreign_model(folder / name);
-        EXPECT_NE(text.find(what), std::string::npos) << name << ": " << text;
-        EXPECT_NE(text.find(way), std::string::npos) << name << ": " << text;
-    };
-    file("meta/params.json", "{}"), file("meta/consolidated.00.pth", "PK");
-    told("meta", "rotary pairs interleaved", "convert_llama_weights_to_hf.py");
-    file("megatron/latest_checkpointed_iteration.txt", "100");
-    told("megatron", "a checkpoint of Megatron-LM", "Megatron Bridge");
-    file("megatron/iter_0000100/mp_rank_00/model_optim_rng.pt", "PK\x03\x04");
-    told("megatron/iter_0000100", "a checkpoint of Megatron-LM", "Megatron Bridge");
-    told("megatron/iter_0000100/mp_rank_00/model_optim_rng.pt", "runs code when it is opened", "safetensors");
-    file("dcp/__0_0.distcp", "x");
-    told("dcp", "a distributed checkpoint of PyTorch", "safetensors");
-    file("gpt2_124M.bin", std::string_view("\xc6\xd7\x34\x01\x03\0\0\0", 8));
-    told("gpt2_124M.bin", "a model of llm.c, a GPT-2", "its token files keel does read");
-    file("model.gguf", "GGUF\3");
-    told("model.gguf", "llama.cpp", "model folder");
-    EXPECT_EQ(foreign_model(goldens / "llama"), "");
-    EXPECT_EQ(foreign_model(goldens / "llama/config.json"), "");
-    EXPECT_EQ(foreign_model(folder / "nothing"), "");
-    file("llama/params.json", "{}"), file("llama/consolidated.00.pth", "PK"), file("llama/config.json", "{}");
-    EXPECT_EQ(foreign_model(folder / "llama"), "");  // both forms side by side: the one that is read counts
 }
 
 TEST(ModelFolder, ParametersMustBeExactlyTheModels) {

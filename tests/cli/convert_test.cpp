@@ -2,6 +2,8 @@
 // nothing.
 #include <nlohmann/json.hpp>
 
+#include "ckpt/checkpoint.h"
+#include "ckpt/model_folder.h"
 #include "ckpt/safetensors.h"
 #include "tests/ckpt/support.h"
 #include "tests/cli/keel_command.h"
@@ -62,6 +64,38 @@ TEST(Convert, DtypeAndShardLimitChangeTheOutput) {
     expect_done({"convert", folder / "c", folder / "f16", "--dtype", "f16"});
     EXPECT_EQ(SafetensorsFile(folder / "f16/model.safetensors").tensors()[0].dtype, StoredDtype::F16);
     EXPECT_EQ(Json::parse(read_file(folder / "f16/config.json"))["torch_dtype"], "float16");
+}
+
+TEST(Convert, Float32OfARunInBf16IsItsMasterWeights) {
+    const TempFolder folder;
+    expect_done({"convert", goldens / "llama", folder / "c", "--dtype", "bf16"});
+    const CheckpointInfo info = open_checkpoint(folder / "c/step-00000000");
+    OwnedTensors state;
+    for (const ParamSpec& p : param_specs(read_model_shape(goldens / "llama"))) {
+        state.add(p.name, Dtype::bf16, p.shape, 1);
+        for (const char* kind : {".m", ".v", ".master"}) state.add(p.name + kind, Dtype::f32, p.shape, 2);
+    }
+    const fs::path trained = save_checkpoint(folder / "run", 1, info.state, state.all());
+    const auto first_of = [&](const char* to, Dtype dtype) {
+        const SafetensorsSet set(folder / to, {});
+        const auto entry = *set.find("model.embed_tokens.weight");
+        EXPECT_EQ(entry.tensor->dtype, stored(dtype));
+        std::vector<std::byte> bytes(static_cast<std::size_t>(entry.tensor->size_bytes()));
+        entry.file->read_bytes(*entry.tensor, 0, bytes);
+        return bytes;
+    };
+    const auto held = [&](const std::string& name) {
+        for (std::size_t i = 0; i < state.all().size(); ++i)
+            if (state.all()[i].name == name) return state.memory()[i];
+        return std::vector<std::byte>();
+    };
+    const Outcome master = run_keel_words({"convert", trained, folder / "f32", "--dtype", "f32"});
+    EXPECT_NE(master.out.find("its float32 master weights"), std::string::npos) << master.out << master.err;
+    EXPECT_EQ(first_of("f32", Dtype::f32), held("embed.master"));
+    expect_done({"convert", trained, folder / "bf16"});
+    EXPECT_EQ(first_of("bf16", Dtype::bf16), held("embed"));
+    const Outcome widened = run_keel_words({"convert", folder / "c", folder / "wide", "--dtype", "f32"});
+    EXPECT_NE(widened.out.find("whose bf16 weights are widened"), std::string::npos) << widened.out;
 }
 
 TEST(Convert, AShapeThatIsNotTheWeightsIsRefusedBeforeAnythingIsWritten) {
@@ -134,6 +168,55 @@ TEST(Convert, MistakesAreNamedAndLeaveNothing) {
                    "weights.safetensors is damaged: XXH3-128");
     expect_failure({"convert", folder / "c", folder / "out"}, 1, "skipping");
     EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
+TEST(Convert, AModelOfAnotherSystemBecomesAFolderThatTrains) {
+    const TempFolder folder;
+    const fs::path foreign = fs::path(KEEL_TEST_DIR) / "golden/foreign";
+    fs::create_directory(folder / "in");
+    fs::copy(foreign / "meta_llama2", folder / "in/weights");
+    fs::copy(fs::path(KEEL_TEST_DIR) / "golden/tokenizer_corpus/spm_llama.model", folder / "in/tokenizer.model");  // the folder above
+    const Outcome got = run_keel_words({"convert", "--from", "meta", folder / "in/weights", folder / "out"});
+    ASSERT_EQ(got.code, 0) << got.err;
+    EXPECT_NE(got.out.find("llama, 4688 parameters, bf16, from Meta's form, 2 files"), std::string::npos) << got.out;
+    EXPECT_EQ(read_file(folder / "out/tokenizer.model"), read_file(folder / "in/tokenizer.model"));
+    EXPECT_EQ(Json::parse(read_file(folder / "out/config.json"))["bos_token_id"], 1);
+    expect_done({"convert", folder / "out", folder / "checkpoint"});
+    expect_failure({"convert", "--from", "megatron", foreign / "meta_llama2", folder / "no"}, 1, "is not a folder with latest_checkpointed_iteration.txt");
+    expect_failure({"convert", "--from", "gpt", foreign / "meta_llama2", folder / "no"}, 2, "give meta, megatron, llm.c or llama2.c");
+    expect_failure({"convert", foreign / "meta_llama3", folder / "no"}, 1, "give --rope-factor");
+    expect_failure({"convert", foreign / "megatron_virtual", folder / "no", "--vocab", "33"}, 1, "a vocabulary of 33 is larger");
+    expect_failure({"eval", foreign / "meta_llama2", "--data", "x"}, 1, "keel convert");
+    EXPECT_FALSE(fs::exists(folder / "no"));
+    expect_done({"convert", foreign / "meta_llama3", folder / "scaled", "--rope-factor", "32"});
+    EXPECT_EQ(Json::parse(read_file(folder / "scaled/config.json"))["rope_scaling"]["factor"], 32);
+}
+
+TEST(Convert, ADamagedModelOfAnotherSystemLeavesNothing) {
+    const TempFolder folder;
+    fs::copy(fs::path(KEEL_TEST_DIR) / "golden/foreign/meta_tied", folder / "in");
+    std::string bytes = read_file(folder / "in/consolidated.00.pth");
+    bytes[bytes.find("data/0", bytes.find("byteorder")) + 100] ^= 1;
+    write_bytes(folder / "in/consolidated.00.pth", bytes);
+    expect_failure({"convert", folder / "in", folder / "out"}, 1, "is damaged: its");
+    std::vector<std::string> left;
+    for (const auto& entry : fs::directory_iterator(folder.path())) left.push_back(entry.path().filename());
+    EXPECT_EQ(left, std::vector<std::string>{"in"});
+}
+
+TEST(Inspect, ShowsTheTensorsOfModelsOfOtherSystems) {
+    const fs::path foreign = fs::path(KEEL_TEST_DIR) / "golden/foreign";
+    const std::pair<const char*, const char*> kinds[] = {{"meta_llama2", "meta model"}, {"mistral", "meta model"}, {"megatron_tp2_pp2", "megatron model"},
+                                                         {"llmc_bf16.bin", "llm.c model"}, {"llama2c_v0.bin", "llama2.c model"}, {"kinds.pt", "file of torch.save"}};
+    for (const auto& [path, kind] : kinds) {
+        const Outcome got = run_keel_words({"inspect", foreign / path, "--json", "--verify"});
+        ASSERT_EQ(got.code, 0) << path << ": " << got.err;
+        const Json report = Json::parse(got.out);
+        EXPECT_EQ(report["kind"], kind);
+        EXPECT_GE(report["tensors"].size(), 13u) << path;
+        if (report.contains("model")) EXPECT_EQ(report["model"]["ffn"], 24) << path;
+    }
+    expect_failure({"inspect", foreign / "old.pt"}, 1, "was saved by a PyTorch before 1.6");
 }
 
 TEST(Inspect, TellsEachKindByItsContent) {
