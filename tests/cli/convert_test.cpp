@@ -47,8 +47,10 @@ TEST(Convert, ACheckpointInBetweenChangesNoTensorAndLosesNoKey) {
         const Json before = Json::parse(read_file(from / "config.json")),
                    after = Json::parse(read_file(back / "config.json"));
         for (const char* key : {"transformers_version", "use_cache", "eos_token_id", "bos_token_id", "model_type",
-                                "max_position_embeddings", "tie_word_embeddings"})
+                                "max_position_embeddings", "tie_word_embeddings"}) {
+            if (!before.contains(key)) continue;
             EXPECT_EQ(after[key], before[key]) << family << ": " << key;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -150,7 +151,13 @@ TEST(Simd, F16HasTheBitsOfTheScalarType) {
     };
     float x[simd::width];
     for (std::uint32_t h = 0; h < 0x10000; h += simd::width) {  // every f16
-        for (std::uint32_t i = 0; i < simd::width; ++i) x[i] = static_cast<float>(std::bit_cast<f16>(std::uint16_t(h + i)));
+        f16 raw[simd::width];
+        for (std::uint32_t i = 0; i < simd::width; ++i) {
+            raw[i] = std::bit_cast<f16>(std::uint16_t(h + i));
+            x[i] = static_cast<float>(raw[i]);
+        }
+        const simd::Float loaded = simd::load(raw);
+        ASSERT_EQ(std::memcmp(&loaded, x, sizeof x), 0) << std::hex << h;
         ASSERT_TRUE(same(x)) << std::hex << h;
     }
     for (std::uint32_t h = 0; h < 0x10000; h += simd::width)  // every middle between two, and the floats beside it
