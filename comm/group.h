@@ -148,6 +148,11 @@ public:
     // leave is the one that is named. A rank that must die calls this first, so that its peers fail and do not wait.
     virtual void abort(const std::string& why) noexcept = 0;
 
+    // What a transport that moves the memory of GPUs (comm/nccl.h) works in: collectives of such memory need it, of a size
+    // that nccl_buffer_bytes gives. They are then made on one stream at a time; groups whose collectives are made on the
+    // same stream may share the memory, which stays until all that was queued is done. Collective. Nothing to others.
+    virtual void lend(View<std::byte> buffer) { (void)buffer; }
+
     const Traffic& traffic() const { return traffic_; }
     // How long callers of this object were in collectives, receives and waits: moving bytes and waiting for the others.
     double seconds() const { return seconds_; }

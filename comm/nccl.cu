@@ -10,10 +10,9 @@
 namespace keel::KEEL_DEVICE {
 namespace {
 
-constexpr std::int64_t small_bytes = 64 << 10;  // sums of all ranks' whole x, where a second step would cost more
-constexpr std::int64_t alignment = 16;          // of parts in the buffer, for vectors
-
 cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
+
+constexpr std::chrono::microseconds longest_nap(1000);  // between two looks at what NCCL does in the background
 
 // What follows the description in an error of `control`: "… (#12): rank 2 left: out of memory" is "rank 2 left: …".
 std::string reason_of(const std::string& text) {
@@ -73,12 +72,33 @@ NcclRank::~NcclRank() {
     watcher_.join();
 }
 
-std::shared_ptr<NcclRank::Communicator> NcclRank::add(const ncclUniqueId& id, int ranks, int rank) {
+std::shared_ptr<NcclRank::Communicator> NcclRank::add(const ncclUniqueId& id, int ranks, int rank,
+                                                      const std::string& what) {
     auto one = std::make_shared<Communicator>();
-    check(nccl().ncclCommInitRank(&one->comm, ranks, id, rank));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    finish(nccl().ncclCommInitRankConfig(&one->comm, ranks, id, rank, &config), *one, [&] { return what; });
     const std::lock_guard lock(mutex_);
     communicators_.push_back(one);
     return one;
+}
+
+void NcclRank::finish(ncclResult_t result, Communicator& one, const std::function<std::string()>& what) {
+    const auto give_up = [&](const std::string& why) {
+        if (one.comm) (void)nccl().ncclCommAbort(std::exchange(one.comm, nullptr));
+        throw Error(concat(what(), ": ", why), std::source_location::current(), ExitCode::peer);
+    };
+    using Clock = std::chrono::steady_clock;
+    const auto until = Clock::now() + std::chrono::duration<double>(options.deadline_s);
+    for (auto nap = std::chrono::microseconds(1); result == ncclInProgress; nap = std::min(2 * nap, longest_nap)) {
+        if (control.aborted()) give_up("a rank has left");
+        if (Clock::now() > until) give_up(concat("NCCL did not connect all ranks within ", options.deadline_s, " s"));
+        std::this_thread::sleep_for(nap);
+        if (const ncclResult_t asked = nccl().ncclCommGetAsyncError(one.comm, &result); asked != ncclSuccess)
+            result = asked;
+    }
+    if (result == ncclRemoteError) give_up("a rank has left");
+    check(result);
 }
 
 void NcclRank::abort_all() noexcept {
@@ -112,19 +132,33 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclRank> shared, const std::string& name, 
       greetings_(members.size()) {
     if (size() == 1) return;
     receipts_ = shared_->control.group(name + " receipts", members);
+    if (shared_->options.buffer_bytes == 0) return;
+    const std::int64_t bytes = std::max(shared_->options.buffer_bytes, nccl_buffer_bytes(0, size()));
+    check(cudaSetDevice(shared_->gpu));
+    std::byte* buffer = nullptr;
+    check(cudaMalloc(&buffer, static_cast<std::size_t>(bytes)));
+    owns_buffer_ = true;
+    lend(View<std::byte>(buffer, {bytes}));
+}
+
+void NcclGroup::lend(View<std::byte> buffer) {
+    if (size() == 1) return;
+    if (buffer.size() < nccl_buffer_bytes(0, size()))
+        fail(name(), " group of ", rank_list(members()), ": it is lent ", buffer.size(), " bytes of a GPU, and needs ",
+             nccl_buffer_bytes(0, size()));
+    buffer_ = buffer.data(), buffer_bytes_ = buffer.size();
+    if (communicator_) return;
     check(cudaSetDevice(shared_->gpu));
     ncclUniqueId id{};
-    if (rank == 0) check(nccl().ncclGetUniqueId(&id));
+    if (rank() == 0) check(nccl().ncclGetUniqueId(&id));
     control_->broadcast(host_, View<char>(id.internal, {sizeof id.internal}), 0);
-    communicator_ = shared_->add(id, size(), rank);
-    // A part of each rank, and as many elements of each as there are ranks: what is left of a sum over equal parts.
-    const std::int64_t n = size(), least = n * std::max<std::int64_t>(alignment, n * 8) + small_bytes;
-    buffer_bytes_ = std::max(shared_->options.buffer_bytes, least);
-    check(cudaMalloc(&buffer_, static_cast<std::size_t>(buffer_bytes_)));
+    communicator_ =
+        shared_->add(id, size(), rank(), concat(name(), " group of ", rank_list(members()), ": making its communicator"));
+    control_->barrier();  // nobody goes on, or leaves, while others are still being connected
 }
 
 NcclGroup::~NcclGroup() {
-    if (!communicator_) return;
+    if (size() == 1) return;
     settle_receipts();
     (void)cudaSetDevice(shared_->gpu);
     (void)cudaDeviceSynchronize();  // nobody may still be writing here
@@ -132,7 +166,8 @@ NcclGroup::~NcclGroup() {
         if (message.written) (void)cudaEventDestroy(message.written);
     for (const Receipt& receipt : *receipts_of_ours_)
         if (receipt.copied) (void)cudaEventDestroy(receipt.copied);
-    (void)cudaFree(buffer_);
+    if (owns_buffer_) (void)cudaFree(buffer_);
+    if (!communicator_) return;
     const std::lock_guard lock(communicator_->mutex);
     if (communicator_->comm) (void)nccl().ncclCommDestroy(std::exchange(communicator_->comm, nullptr));
 }
@@ -182,23 +217,25 @@ void NcclGroup::run(Stream* stream, const Call& call) {
 }
 
 void NcclGroup::run_on_gpu(Stream& stream, const Call& call) {
+    if (!communicator_) fail(describe(call), ": this group was lent no memory of its GPU, and can sum none");
     check(cudaSetDevice(shared_->gpu));
     const std::lock_guard lock(communicator_->mutex);
     ncclComm_t const comm = communicator_->comm;
     if (!comm) fail(Located(concat(describe(call), ": this group has been aborted"), std::source_location::current()));
     ncclResult_t state = ncclSuccess;
     check(nccl().ncclCommGetAsyncError(comm, &state));
-    check(state);
+    finish(state, call);
     const std::int64_t part = call.bytes(), n = size(), self = rank();
     switch (call.kind) {
         case Collective::all_reduce:
         case Collective::all_reduce_max: {
             // Equal parts, and the few elements that are left; all of them if there are few.
-            const std::int64_t share = n * part <= small_bytes ? 0 : call.count / n, bytes = share * call.width;
+            const std::int64_t share = n * part <= nccl_small_bytes ? 0 : call.count / n, bytes = share * call.width;
             if (share > 0) {
                 reduce_parts(stream, call, call.out + self * bytes, call.in, share);
-                check(nccl().ncclAllGather(call.out + self * bytes, call.out, static_cast<std::size_t>(bytes),
-                                           ncclUint8, comm, native(stream)));
+                finish(nccl().ncclAllGather(call.out + self * bytes, call.out, static_cast<std::size_t>(bytes),
+                                            ncclUint8, comm, native(stream)),
+                       call);
             }
             reduce_whole(stream, call, call.out + n * bytes, call.count - n * share);
             break;
@@ -207,17 +244,19 @@ void NcclGroup::run_on_gpu(Stream& stream, const Call& call) {
             reduce_parts(stream, call, call.out, call.in, call.count);
             break;
         case Collective::all_gather:
-            check(nccl().ncclAllGather(call.in, call.out, static_cast<std::size_t>(part), ncclUint8, comm,
-                                       native(stream)));
+            finish(nccl().ncclAllGather(call.in, call.out, static_cast<std::size_t>(part), ncclUint8, comm,
+                                        native(stream)),
+                   call);
             break;
         case Collective::broadcast:
-            check(nccl().ncclBroadcast(call.in, call.out, static_cast<std::size_t>(part), ncclUint8, call.root, comm,
-                                       native(stream)));
+            finish(nccl().ncclBroadcast(call.in, call.out, static_cast<std::size_t>(part), ncclUint8, call.root, comm,
+                                        native(stream)),
+                   call);
             break;
         case Collective::all_to_all:
             check(cudaMemcpyAsync(call.out + self * part, call.in + self * part, static_cast<std::size_t>(part),
                                   cudaMemcpyDeviceToDevice, native(stream)));
-            exchange(native(stream), call.in, call.out, part, part, part);
+            exchange(call, native(stream), call.in, call.out, part, part, part);
             break;
         default:
             break;
@@ -226,26 +265,30 @@ void NcclGroup::run_on_gpu(Stream& stream, const Call& call) {
 
 // `bytes` of the part of every other rank r, from in + r * in_stride, are with it; its own for this rank at
 // out + r * out_stride.
-void NcclGroup::exchange(cudaStream_t stream, const std::byte* in, std::byte* out, std::int64_t in_stride,
-                         std::int64_t out_stride, std::int64_t bytes) {
+void NcclGroup::exchange(const Call& call, cudaStream_t stream, const std::byte* in, std::byte* out,
+                         std::int64_t in_stride, std::int64_t out_stride, std::int64_t bytes) {
     const auto count = static_cast<std::size_t>(bytes);
-    check(nccl().ncclGroupStart());
+    NcclTogether together;
     for (int r = 0; r < size(); ++r) {
         if (r == rank()) continue;
-        check(nccl().ncclSend(in + r * in_stride, count, ncclUint8, r, communicator_->comm, stream));
-        check(nccl().ncclRecv(out + r * out_stride, count, ncclUint8, r, communicator_->comm, stream));
+        together.add(nccl().ncclSend(in + r * in_stride, count, ncclUint8, r, communicator_->comm, stream));
+        together.add(nccl().ncclRecv(out + r * out_stride, count, ncclUint8, r, communicator_->comm, stream));
     }
-    check(nccl().ncclGroupEnd());
+    finish(together.end(), call);
+}
+
+void NcclGroup::finish(ncclResult_t result, const Call& call) {
+    shared_->finish(result, *communicator_, [&] { return describe(call); });
 }
 
 // in is n parts of `count` elements; out is this rank's part of the sum, and may be its part of in.
 void NcclGroup::reduce_parts(Stream& stream, const Call& call, std::byte* out, const std::byte* in,
                              std::int64_t count) {
-    const std::int64_t bytes = count * call.width, room = buffer_bytes_ / size() / alignment * alignment;
+    const std::int64_t bytes = count * call.width, room = buffer_bytes_ / size() / nccl_alignment * nccl_alignment;
     const std::byte* const own = in + rank() * bytes;
     for (std::int64_t at = 0; at < bytes; at += room) {
         const std::int64_t here = std::min(room, bytes - at);
-        exchange(native(stream), in + at, buffer_, bytes, room, here);
+        exchange(call, native(stream), in + at, buffer_, bytes, room, here);
         reduce_ranks(stream, call, out + at, own + at, buffer_, room, here / call.width, size(), rank());
     }
 }
@@ -254,14 +297,20 @@ void NcclGroup::reduce_parts(Stream& stream, const Call& call, std::byte* out, c
 void NcclGroup::reduce_whole(Stream& stream, const Call& call, std::byte* x, std::int64_t count) {
     if (count == 0) return;
     const std::int64_t bytes = count * call.width;
-    check(nccl().ncclAllGather(x, buffer_, static_cast<std::size_t>(bytes), ncclUint8, communicator_->comm,
-                               native(stream)));
+    finish(nccl().ncclAllGather(x, buffer_, static_cast<std::size_t>(bytes), ncclUint8, communicator_->comm,
+                                native(stream)),
+           call);
     reduce_ranks(stream, call, x, buffer_ + rank() * bytes, buffer_, bytes, count, size(), rank());
 }
 
 std::optional<std::string> why_no_nccl() {
     if (!nccl().missing.empty()) return nccl().missing;
     return std::nullopt;
+}
+std::string nccl_version() {
+    int version = 0;
+    check(nccl().ncclGetVersion(&version));  // 22809 is 2.28.9
+    return concat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 std::unique_ptr<World> nccl_world(World& control, int gpu, const NcclOptions& options) {
     return std::make_unique<NcclWorld>(std::make_shared<NcclRank>(control, gpu, options));

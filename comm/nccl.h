@@ -14,8 +14,11 @@
 //           streams. Between processes they pass through memory of the host and MPI, and the sender's host waits for
 //           its stream.
 // Abort     a rank that leaves aborts its communicators; a thread of every other rank sees it and does the same, which
-//           ends the kernels of NCCL that wait for it.
-// Memory    buffer_bytes of the GPU for every group of two or more, reserved when it is made, and what NCCL takes.
+//           ends the kernels of NCCL that wait for it. Communicators are made without blocking (ncclConfig_t), so that no
+//           call of NCCL waits for a peer longer than until that, or the deadline.
+// Memory    of the GPU: what a group is lent (Group::lend), or buffer_bytes of its own, reserved when it is made; and what
+//           NCCL takes for a communicator. A group that has neither has no communicator, and no collectives on the GPU:
+//           messages, votes and what lies on the host need none.
 // NCCL      is found at run time (libnccl.so.2); a keel without it trains on the CPU and on one GPU.
 #pragma once
 
@@ -28,12 +31,21 @@
 namespace keel {
 
 struct NcclOptions {
-    std::int64_t buffer_bytes = 32 << 20;  // where peers' parts of a sum arrive
+    std::int64_t buffer_bytes = 32 << 20;  // of every group, where peers' parts of a sum arrive; 0: groups are lent it
     bool direct = true;                    // between threads: messages are read where they lie
+    double deadline_s = 600;               // how long NCCL may take to connect the ranks of a group
 };
+
+// What a group of `ranks` is to be lent where `largest_bytes` is the most that a rank brings to a collective: enough for
+// one round, up to a size past which more of it is no faster. Of 0 bytes: the least that a group takes.
+std::int64_t nccl_buffer_bytes(std::int64_t largest_bytes, std::int64_t ranks);
+constexpr std::int64_t nccl_small_bytes = 64 << 10;  // of x of all ranks: so few are gathered whole, and summed by everybody
+constexpr std::int64_t nccl_alignment = 16;          // of parts in the buffer, for vectors
 
 // Why NCCL cannot be had for that device, in one line; nothing if it can.
 std::optional<std::string> why_no_nccl(Device device);
+
+std::string nccl_version(Device device);  // "NCCL 2.28.9", or "no NCCL: …" with the reason
 
 // This rank's view, on GPU `gpu` of this machine. Every rank of control makes one, on a GPU of its own; control
 // outlives it. Groups of it may be used by any thread, one at a time; the calling thread's current GPU becomes `gpu`.

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -38,7 +39,10 @@ public:
         std::mutex mutex;
         ncclComm_t comm = nullptr;
     };
-    std::shared_ptr<Communicator> add(const ncclUniqueId& id, int ranks, int rank);
+    // Connects the ranks of a group, within the deadline. `what` is for messages.
+    std::shared_ptr<Communicator> add(const ncclUniqueId& id, int ranks, int rank, const std::string& what);
+    // A call of NCCL on a communicator that is held, whose result that is, has been done; it may go on in the background.
+    void finish(ncclResult_t result, Communicator& one, const std::function<std::string()>& what);
     void abort_all() noexcept;
 
 private:
@@ -81,6 +85,7 @@ public:
     NcclGroup(std::shared_ptr<NcclRank> shared, const std::string& name, std::vector<int> members, int rank);
     ~NcclGroup() override;
     void abort(const std::string& why) noexcept override;
+    void lend(View<std::byte> buffer) override;
 
 protected:
     void run(Stream* stream, const Call& call) override;
@@ -122,7 +127,9 @@ private:
 
     void meet(const Call& call, bool on_gpu);  // of the hosts
     void run_on_gpu(Stream& stream, const Call& call);
-    void exchange(cudaStream_t stream, const std::byte* in, std::byte* out, std::int64_t in_stride,
+    void open_communicator();
+    void finish(ncclResult_t result, const Call& call);  // of a call of NCCL
+    void exchange(const Call& call, cudaStream_t stream, const std::byte* in, std::byte* out, std::int64_t in_stride,
                   std::int64_t out_stride, std::int64_t bytes);
     void reduce_parts(Stream& stream, const Call& call, std::byte* out, const std::byte* in, std::int64_t count);
     void reduce_whole(Stream& stream, const Call& call, std::byte* x, std::int64_t count);
@@ -136,6 +143,7 @@ private:
     std::shared_ptr<NcclRank::Communicator> communicator_;
     std::byte* buffer_ = nullptr;
     std::int64_t buffer_bytes_ = 0;
+    bool owns_buffer_ = false;
     Stream host_{1, 64, 64};  // control's
     std::vector<Greeting> greetings_;
     std::deque<Message> messages_;

@@ -17,7 +17,7 @@ namespace keel::KEEL_DEVICE {
 #define KEEL_NCCL_FUNCTIONS(F)                                                                          \
     F(ncclGetVersion)                                                                                   \
     F(ncclGetErrorString)                                                                               \
-    F(ncclGetUniqueId) F(ncclCommInitRank) F(ncclCommDestroy) F(ncclCommAbort) F(ncclCommGetAsyncError) \
+    F(ncclGetUniqueId) F(ncclCommInitRankConfig) F(ncclCommDestroy) F(ncclCommAbort) F(ncclCommGetAsyncError) \
         F(ncclGroupStart) F(ncclGroupEnd) F(ncclAllGather) F(ncclBroadcast) F(ncclSend) F(ncclRecv)
 
 // nccl().ncclSend(...): each member is the function of its name.
@@ -60,5 +60,27 @@ inline const Nccl& nccl() {
 inline void check(ncclResult_t result, std::source_location where = std::source_location::current()) {
     if (result != ncclSuccess) fail(Located(concat("nccl: ", nccl().ncclGetErrorString(result)), where));
 }
+
+// Calls between its construction and end() go on together. Whatever ends the scope, the group is closed.
+class NcclTogether {
+public:
+    NcclTogether() { check(nccl().ncclGroupStart()); }
+    NcclTogether(const NcclTogether&) = delete;
+    NcclTogether& operator=(const NcclTogether&) = delete;
+    ~NcclTogether() {
+        if (open_) (void)nccl().ncclGroupEnd();  // why the scope ends is known, and worth more
+    }
+    // Of a call inside: what goes on in the background is waited for at the end.
+    static void add(ncclResult_t result, std::source_location where = std::source_location::current()) {
+        if (result != ncclInProgress) check(result, where);
+    }
+    ncclResult_t end() {
+        open_ = false;
+        return nccl().ncclGroupEnd();
+    }
+
+private:
+    bool open_ = true;
+};
 
 }  // namespace keel::KEEL_DEVICE

@@ -50,7 +50,7 @@ void max_abs(Stream& stream, const MaxAbs& a) {
     if (a.out.size() != 1) fail("max_abs: out has ", a.out.size(), " elements; it must have 1");
     if (run_on_device(stream, a)) return;
     // Without their sign the bits of floats are ordered as integers, NaN above infinity: one atomic maximum holds both.
-    std::atomic<std::uint32_t> largest{0};
+    std::atomic<std::uint32_t> largest{a.accumulate ? std::bit_cast<std::uint32_t>(a.out[0]) : 0};
     parallel_flat(stream, a.x.size(), [&](std::int64_t begin, std::int64_t count) {
         std::uint32_t most = 0;
         for (std::int64_t i = begin; i < begin + count; ++i) most = std::max(most, std::bit_cast<std::uint32_t>(a.x[i]) & 0x7fffffffu);

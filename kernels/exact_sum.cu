@@ -85,7 +85,8 @@ void run(Stream& stream, const ExactRead& args) {
 }
 template <>
 void run(Stream& stream, const MaxAbs& args) {
-    check(cudaMemsetAsync(args.out.data(), 0, sizeof(float), static_cast<cudaStream_t>(stream.native())));
+    if (!args.accumulate)
+        check(cudaMemsetAsync(args.out.data(), 0, sizeof(float), static_cast<cudaStream_t>(stream.native())));
     Shape shape = flat_shape(args.x.size(), 1);
     if (shape.blocks.x > most_blocks) shape.blocks.x = most_blocks;
     if (args.x.size() > 0)

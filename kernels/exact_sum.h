@@ -30,8 +30,9 @@ struct ExactRead {
     int scale;
 };
 struct MaxAbs {                  // largest |x|; NaN if one is
-    View<float> out;             // [1]  written
+    View<float> out;             // [1]  written, or accumulated: what was there, if that is larger or NaN
     View<const float> x;         // [n]  read
+    bool accumulate = false;
 };
 struct ExactSquares {
     View<std::int64_t> limbs;    // [3]  accumulated

@@ -8,11 +8,13 @@ namespace keel {
 namespace on_cuda {
 void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t bytes);
 std::optional<std::string> why_no_gpu();
+int gpu_count();
 std::unique_ptr<Gpu> open_gpu(int index);
 }  // namespace on_cuda
 namespace on_cudasim {
 void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t bytes);
 std::optional<std::string> why_no_gpu();
+int gpu_count();
 std::unique_ptr<Gpu> open_gpu(int index);
 }  // namespace on_cudasim
 
@@ -45,6 +47,17 @@ std::optional<std::string> why_no_gpu(Device device) {
 #endif
     }
     return "no such device";
+}
+
+int gpu_count(Device device) {
+    if (why_no_gpu(device)) return 0;
+#if KEEL_CUDA
+    if (device == Device::cuda) return on_cuda::gpu_count();
+#endif
+#if KEEL_CUDASIM
+    if (device == Device::cudasim) return on_cudasim::gpu_count();
+#endif
+    return 0;
 }
 
 std::unique_ptr<Gpu> open_gpu(Device device, [[maybe_unused]] int index) {

@@ -42,6 +42,18 @@ private:
     std::size_t nodes_ = 0;
 };
 
+class RuntimeEvent : public GpuEvent {
+public:
+    RuntimeEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+    RuntimeEvent(const RuntimeEvent&) = delete;
+    RuntimeEvent& operator=(const RuntimeEvent&) = delete;
+    ~RuntimeEvent() override { (void)cudaEventDestroy(event_); }
+    cudaEvent_t event() const { return event_; }
+
+private:
+    cudaEvent_t event_ = nullptr;
+};
+
 class RuntimeGpu : public Gpu {
 public:
     explicit RuntimeGpu(int index) : index_(index) { select(); }
@@ -52,10 +64,10 @@ public:
     }
 
     Device device() const override { return this_device; }
+    std::string name() const override { return properties().name; }
     std::string describe() const override {
-        cudaDeviceProp properties;
+        const cudaDeviceProp properties = this->properties();
         int runtime = 0;
-        check(cudaGetDeviceProperties(&properties, index_));
         check(cudaRuntimeGetVersion(&runtime));
         return concat(properties.name, ", sm_", properties.major, properties.minor, ", ",
                       properties.totalGlobalMem >> 30, " GiB, CUDA ", runtime / 1000, ".", runtime % 1000 / 10);
@@ -79,6 +91,17 @@ public:
         } catch (const Error& e) {
             return text + "no cublasLt: " + e.what();
         }
+    }
+    // Compiled by kernels/cuda.cmake; code of one generation runs on its later members, and no other's does.
+    std::string kernels() const override {
+#if defined(__CUDACC__)
+        const cudaDeviceProp of = properties();
+        if (of.major == 9 && of.minor == 0) return "kernels for sm_90a";
+        if (of.major == 8) return "kernels for sm_80";
+        return concat("no kernels for sm_", of.major, of.minor, ": this program holds those for sm_80 and sm_90a");
+#else
+        return "kernels for the host's processor";
+#endif
     }
     std::int64_t free_bytes() const override {
         std::size_t free = 0, total = 0;
@@ -120,6 +143,16 @@ public:
         select();
         check(cudaMemsetAsync(data, byte, static_cast<std::size_t>(bytes), native(stream)));
     }
+    std::unique_ptr<GpuEvent> make_event() override {
+        select();
+        return std::make_unique<RuntimeEvent>();
+    }
+    void record(GpuEvent& event, Stream& stream) override {
+        check(cudaEventRecord(static_cast<RuntimeEvent&>(event).event(), native(stream)));
+    }
+    void wait(Stream& stream, GpuEvent& event) override {
+        check(cudaStreamWaitEvent(native(stream), static_cast<RuntimeEvent&>(event).event(), 0));
+    }
     // Other threads of the program, such as the one that writes a checkpoint, may do as they like meanwhile.
     void begin_capture(Stream& stream) override {
         check(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal));
@@ -144,6 +177,11 @@ public:
 private:
     // Which device a call means belongs to the thread that makes it, and this may be another one than opened it.
     void select() const { check(cudaSetDevice(index_)); }
+    cudaDeviceProp properties() const {
+        cudaDeviceProp properties;
+        check(cudaGetDeviceProperties(&properties, index_));
+        return properties;
+    }
 
     int index_;
     std::vector<cudaStream_t> streams_;
@@ -160,6 +198,11 @@ std::optional<std::string> why_no_gpu() {
     if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) return cudaGetErrorString(error);
     if (count == 0) return "the CUDA runtime finds no device";
     return std::nullopt;
+}
+int gpu_count() {
+    int count = 0;
+    check(cudaGetDeviceCount(&count));
+    return count;
 }
 std::unique_ptr<Gpu> open_gpu(int index) { return std::make_unique<RuntimeGpu>(index); }
 

@@ -56,7 +56,7 @@ struct Message {
 // What the communicators of one id share.
 struct World {
     std::mutex mutex;
-    int ranks = 0;
+    int ranks = 0, joined = 0;
     std::map<std::uint64_t, Meeting> meetings;                                  // by number, counted by each rank
     std::map<std::pair<int, int>, std::vector<std::shared_ptr<Message>>> mail;  // by (from, to), oldest first
     cuda::ncclResult_t error = cuda::ncclSuccess;                               // ends everything
@@ -67,6 +67,7 @@ struct World {
 struct Communicator {
     std::shared_ptr<World> world;
     int rank = 0, device = 0;
+    bool blocking = true;
     std::atomic<std::uint64_t> posted{0};  // collectives
 };
 
@@ -293,12 +294,21 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
     if (world->ranks != 0 && world->ranks != ranks)
         return refuse("one rank makes a communicator of " + std::to_string(ranks) + " ranks, another one of " +
                       std::to_string(world->ranks));
-    world->ranks = ranks;
+    {
+        const std::lock_guard counting(world->mutex);
+        world->ranks = ranks;
+        ++world->joined;
+    }
     *comm = new Communicator;
     (*comm)->world = std::move(world);
     (*comm)->rank = rank;
     (*comm)->device = current_device();
     return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    if (const ncclResult_t result = ncclCommInitRank(comm, ranks, id, rank); result != ncclSuccess) return result;
+    (*comm)->blocking = config->blocking != 0;
+    return (*comm)->blocking ? ncclSuccess : ncclInProgress;
 }
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
     ncclUniqueId id;
@@ -323,6 +333,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     const std::lock_guard lock(comm->world->mutex);
     *error = comm->world->error;
+    if (*error == ncclSuccess && !comm->blocking && comm->world->joined < comm->world->ranks) *error = ncclInProgress;
     return ncclSuccess;
 }
 ncclResult_t ncclCommCount(ncclComm_t comm, int* ranks) {

@@ -49,12 +49,20 @@ struct ncclUniqueId {
     char internal[NCCL_UNIQUE_ID_BYTES];
 };
 using ncclComm_t = ::sim::Communicator*;
+// Without blocking a communicator is in progress until every rank has come; with it, it is there at once, and what comes
+// first on it waits.
+struct ncclConfig_t {
+    int blocking;
+};
+#define NCCL_CONFIG_INITIALIZER \
+    { 1 }
 
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);  // wakes every rank: whatever they wait for fails

@@ -229,6 +229,26 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     if (to_pageable && !capturing(stream)) return cudaStreamSynchronize(stream);
     return cudaSuccess;
 }
+// Rows, as so many copies; between memory of devices alone, which is all that keel asks for.
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                              std::size_t row_bytes, std::size_t rows, cudaMemcpyKind kind, cudaStream_t stream,
+                              Site site) {
+    const InModel in_model;
+    if (kind != cudaMemcpyDeviceToDevice || row_bytes > to_stride || row_bytes > from_stride)
+        return set_last_error(cudaErrorInvalidValue);
+    if (rows == 0 || row_bytes == 0) return cudaSuccess;
+    if (!check_copy(to, from, row_bytes, kind, site) ||
+        !check_copy(static_cast<std::byte*>(to) + (rows - 1) * to_stride,
+                    static_cast<const std::byte*>(from) + (rows - 1) * from_stride, row_bytes, kind, site))
+        return set_last_error(cudaErrorInvalidValue);
+    submit(stream, [=] {
+        for (std::size_t r = 0; r < rows; ++r)
+            std::memmove(static_cast<std::byte*>(to) + r * to_stride,
+                         static_cast<const std::byte*>(from) + r * from_stride, row_bytes);
+        return true;
+    });
+    return cudaSuccess;
+}
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, Site site) {
     return cudaMemcpyAsync(to, from, bytes, kind, nullptr, site);
 }
@@ -239,6 +259,20 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
         return set_last_error(cudaErrorInvalidValue);
     submit(stream, [=] {
         std::memset(data, value, bytes);
+        return true;
+    });
+    return cudaSuccess;
+}
+cudaError_t cudaMemset2DAsync(void* data, std::size_t stride, int value, std::size_t row_bytes, std::size_t rows,
+                              cudaStream_t stream, Site site) {
+    const InModel in_model;
+    if (row_bytes > stride) return set_last_error(cudaErrorInvalidValue);
+    if (rows == 0 || row_bytes == 0) return cudaSuccess;
+    if (!fits("the destination of a memset", data, (rows - 1) * stride + row_bytes, true, false, site))
+        return set_last_error(cudaErrorInvalidValue);
+    submit(stream, [=] {
+        for (std::size_t r = 0; r < rows; ++r)
+            std::memset(static_cast<std::byte*>(data) + r * stride, value, row_bytes);
         return true;
     });
     return cudaSuccess;

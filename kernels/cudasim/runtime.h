@@ -110,9 +110,14 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, Site site = Site::current());
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr, Site site = Site::current());
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                              std::size_t row_bytes, std::size_t rows, cudaMemcpyKind kind,
+                              cudaStream_t stream = nullptr, Site site = Site::current());
 cudaError_t cudaMemset(void* data, int value, std::size_t bytes, Site site = Site::current());
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream = nullptr,
                             Site site = Site::current());
+cudaError_t cudaMemset2DAsync(void* data, std::size_t stride, int value, std::size_t row_bytes, std::size_t rows,
+                              cudaStream_t stream = nullptr, Site site = Site::current());
 
 // ---- streams, events, graphs ----------------------------------------------------------------------------------------
 

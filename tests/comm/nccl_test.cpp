@@ -9,6 +9,7 @@
 #include "kernels/cudasim/counters.h"
 #include "kernels/cudasim/findings.h"
 #include "kernels/cudasim/memory.h"
+#include "kernels/cudasim/nccl.h"
 #include "kernels/cudasim/runtime.h"
 #include "tests/comm/expect_failure.h"
 
@@ -151,6 +152,77 @@ TEST(NcclWorld, AGroupOfOneHasNoCommunicatorAndNoBuffer) {
         const auto g = world.everyone("tp");
         EXPECT_EQ(sim::take_counters().allocations, 0u);
     });
+}
+
+// What body throws on any rank of two, each on a GPU; `options` of their world.
+std::string error_of(const NcclOptions& options, double deadline_s, const std::function<void(World& control, World& gpus)>& body) {
+    try {
+        run_threads(2, {.deadline_s = deadline_s}, [&](World& control) {
+            const auto gpus = nccl_world(control, Device::cudasim, control.rank(), options);
+            body(control, *gpus);
+        });
+    } catch (const Error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+// Rank 1 makes its part of the group on the host, and never comes to NCCL: there rank 0 waits no longer than it may.
+TEST(NcclWorld, ConnectingRanksEndsAtTheDeadlineAndWhenOneLeaves) {
+    const auto try_to_connect = [](double deadline_s, bool leaves) {
+        return error_of({.buffer_bytes = 1, .deadline_s = deadline_s}, 30, [&](World& control, World& gpus) {
+            if (control.rank() == 0) return void(gpus.everyone("tp"));
+            const std::vector<int> all = {0, 1};
+            const auto group = control.group("tp", all), receipts = control.group("tp receipts", all);
+            Stream stream(1, 64, 64);
+            char id[sim::cuda::NCCL_UNIQUE_ID_BYTES];
+            group->broadcast(stream, View<char>(id, {sizeof id}), 0);
+            if (leaves) fail("killed");
+            group->barrier();  // which rank 0 never comes to
+        });
+    };
+    EXPECT_NE(try_to_connect(0.05, false).find("tp group of ranks 0,1: making its communicator: NCCL did not connect all ranks within 0.05 s"),
+              std::string::npos);
+    EXPECT_EQ(try_to_connect(30, true), "rank 1: killed");
+}
+
+TEST(NcclWorld, AGroupWorksInTheMemoryItIsLentAndSaysWhatIsMissing) {
+    const OnGpus gpus(ways[0]);
+    const auto sum = [](World& world, std::int64_t lent, bool lend) {
+        const auto group = world.everyone("tp");
+        const comm_suite::Worker stream(1);
+        comm_suite::Numbers<std::byte> memory(static_cast<std::size_t>(lent));
+        comm_suite::Numbers<std::int64_t> x(3000, world.rank() + 1);
+        if (lend) group->lend(View<std::byte>(memory.data(), {lent}));
+        group->all_reduce(stream, View<std::int64_t>(x.data(), {3000}));
+        stream.synchronize();
+        comm_suite::require(x.front() == 3 && x.back() == 3, "a sum is ", x.front(), " and ", x.back());
+    };
+    const std::int64_t least = nccl_buffer_bytes(0, 2);
+    EXPECT_EQ(error_of({.buffer_bytes = 0}, 30, [&](World&, World& world) { sum(world, least, true); }), "");
+    const std::string none = error_of({.buffer_bytes = 0}, 30, [&](World&, World& world) { sum(world, 1, false); });
+    EXPECT_NE(none.find("all_reduce of 3000 int64 (#1): this group was lent no memory of its GPU"), std::string::npos) << none;
+    const std::string little = error_of({.buffer_bytes = 0}, 30, [&](World&, World& world) { sum(world, least - 1, true); });
+    EXPECT_NE(little.find(concat("tp group of ranks 0,1: it is lent ", least - 1, " bytes of a GPU, and needs ", least)), std::string::npos) << little;
+}
+
+// A send that is refused amid others leaves nothing open behind which later calls would pile up.
+TEST(NcclWorld, ASendThatIsRefusedClosesItsGroup) {
+    const OnGpus gpus(ways[0]);
+    const std::string error = error_of({.buffer_bytes = 1}, 30, [](World&, World& world) {
+        const auto group = world.everyone();
+        const comm_suite::Worker stream(1);
+        comm_suite::Numbers<float> x(8);
+        const View<float> far(x.data(), {40000});  // larger than what lies there
+        try {
+            group->reduce_scatter(stream, far.rows(world.rank() * 20000, 20000), View<const float>(far));
+        } catch (const Error&) {
+            comm_suite::require(sim::cuda::ncclGroupEnd() != sim::cuda::ncclSuccess, "a group of calls is still open");
+            throw;
+        }
+    });
+    EXPECT_NE(error.find("nccl: invalid argument"), std::string::npos) << error;
+    EXPECT_FALSE(sim::take_findings().empty());
 }
 
 TEST(NcclWorld, SaysWhatItIsAndWhyItIsNot) {
