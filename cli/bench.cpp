@@ -15,6 +15,7 @@
 #include "engine/bench/parallel.h"
 #include "engine/memory/plan.h"
 #include "kernels/base/file.h"
+#include "kernels/gpu.h"
 #include "kernels/matmul.h"
 
 namespace keel {
@@ -25,7 +26,7 @@ struct BenchOptions {
     int threads = 0;
     int rounds = 7;
     bool ops = false, lengths = false, json = false, parallel = false, data = false;
-    std::string timeline, save, dir = ".";
+    std::string timeline, save, dir = ".", device = "cpu";
 };
 
 void print_json(const bench::Case& c, const bench::StepTime& t) {
@@ -147,22 +148,36 @@ void run_bench(const BenchOptions& o) {
     if (o.parallel) return run_parallel(o);
     if (o.data) return run_data(o);
     if (!o.save.empty()) return run_save(o);
+    const Device device = o.device == "cuda" ? Device::cuda : Device::cpu;
+    if (device == Device::cpu && o.device != "cpu")
+        fail_usage("--device is \"", o.device, "\"; it can be cpu or cuda: the seconds of a simulated GPU mean nothing");
+    if (const auto why = device == Device::cpu ? std::nullopt : why_no_gpu(device)) fail_usage("--device cuda: ", *why, "; leave it out to measure the CPU");
     Stream stream(o.threads);
-    const bench::Peaks peaks = bench::measure_peaks(stream);
+    const auto gpu = device == Device::cpu ? nullptr : open_gpu(device);
+    const auto queue = gpu ? gpu->make_stream() : nullptr;
+    const Backend backend = gpu ? Backend(*gpu, *queue, stream) : Backend(stream);
+    if (gpu && o.ops) fail_usage("--ops measures the ops of the CPU; leave it out with --device cuda");
+    const bench::Peaks peaks = bench::measure_peaks(backend);
     if (o.json) {
         for (const auto& dtype : o.dtypes)
             for (const auto& name : o.cases) {
                 const bench::Case c = bench::standard_case(name, dtype);
-                print_json(c, bench::measure_step(stream, c, peaks, o.rounds));
+                print_json(c, bench::measure_step(backend, c, peaks, o.rounds));
             }
         return;
     }
-    std::printf("%d threads; matmul by %s (f32), %s (bf16), %s (f16)\n", stream.threads(), matmul_isa<float>(), matmul_isa<bf16>(),
-                matmul_isa<f16>());
-    std::printf("fma f32 peak      %8.1f GFLOP/s   registers only\n", peaks.fma_f32 / 1e9);
-    std::printf("matmul f32 peak   %8.1f GFLOP/s   best of n = 512, 1024, 1536; %.1f %% of fma\n", peaks.matmul("f32") / 1e9,
-                100 * peaks.matmul("f32") / peaks.fma_f32);
-    for (const char* dtype : {"bf16", "f16"}) std::printf("matmul %-4s peak  %8.1f GFLOP/s\n", dtype, peaks.matmul(dtype) / 1e9);
+    if (gpu) {
+        std::printf("%s; %s\n", gpu->describe().c_str(), gpu->libraries().c_str());
+        std::printf("matmul f32 peak   %8.1f GFLOP/s   best of n = 2048, 4096, 8192\n", peaks.matmul("f32") / 1e9);
+    } else {
+        std::printf("%d threads; matmul by %s (f32), %s (bf16), %s (f16)\n", stream.threads(), matmul_isa<float>(), matmul_isa<bf16>(),
+                    matmul_isa<f16>());
+        std::printf("fma f32 peak      %8.1f GFLOP/s   registers only\n", peaks.fma_f32 / 1e9);
+        std::printf("matmul f32 peak   %8.1f GFLOP/s   best of n = 512, 1024, 1536; %.1f %% of fma\n", peaks.matmul("f32") / 1e9,
+                    100 * peaks.matmul("f32") / peaks.fma_f32);
+    }
+    for (const char* dtype : {"bf16", "f16"})
+        if (peaks.matmul(dtype) > 0) std::printf("matmul %-4s peak  %8.1f GFLOP/s\n", dtype, peaks.matmul(dtype) / 1e9);
     std::printf("copy peak         %8.1f GB/s      read plus written, 256 MiB\n\n", peaks.copy / 1e9);
     std::printf("whole steps: forward, backward, norm, AdamW; useful FLOPs only (causal half of attention, no recompute)\n");
     std::printf("each in turns with the machine's best matmul, so that both meet the same neighbours\n");
@@ -171,13 +186,13 @@ void run_bench(const BenchOptions& o) {
     for (const auto& dtype : o.dtypes)
         for (const auto& name : o.cases) {
             const bench::Case c = bench::standard_case(name, dtype);
-            print_step(c, bench::measure_step(stream, c, peaks, o.rounds));
+            print_step(c, bench::measure_step(backend, c, peaks, o.rounds));
         }
     if (o.lengths)
         for (const auto& dtype : o.dtypes)
             for (const std::int64_t seq_len : {256, 512, 1024, 2048, 4096}) {
                 const bench::Case c = bench::length_case(seq_len, dtype);
-                const bench::StepTime t = bench::measure_step(stream, c, peaks, std::min(o.rounds, 3));
+                const bench::StepTime t = bench::measure_step(backend, c, peaks, std::min(o.rounds, 3));
                 print_step(c, t);
                 std::printf("        attention is %.1f %% of the FLOPs\n", 100 * t.attention_flops / t.flops);
             }
@@ -196,6 +211,7 @@ void add_bench(CLI::App& app) {
     auto o = std::make_shared<BenchOptions>();
     command->add_option("--case", o->cases, "whole steps to measure: a (d=288, T=256), b (d=512, T=512), c (d=768, T=1024)")->capture_default_str();
     command->add_option("--dtype", o->dtypes, "f32, bf16 or f16, or several of them")->capture_default_str();
+    command->add_option("--device", o->device, "cpu, or cuda: ceilings and whole steps of the first GPU")->capture_default_str();
     command->add_option("--threads", o->threads, "threads that compute; 0 takes every processor");
     command->add_option("--rounds", o->rounds, "how often each is measured; the median is shown, and the best")->capture_default_str();
     command->add_flag("--ops", o->ops, "also every op of each step, one at a time");

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "engine/config_names.h"
+#include "kernels/base/error.h"
+
 namespace keel {
 namespace {
 
@@ -31,8 +34,9 @@ ConfigFlags::ConfigFlags(CLI::App& command, const std::vector<std::string_view>&
         if (!sections.empty() && std::ranges::count(sections, section) == 0) return;
         using T = std::remove_reference_t<decltype(member)>;
         constexpr bool many = !std::is_arithmetic_v<T> && !std::is_same_v<T, std::string>;
+        const std::string_view in_short = short_flag(key);
         CLI::Option* option = command.add_option_function<std::vector<std::string>>(
-            "--" + key + (key == "run.device" ? ",--device" : ""), [this, key](const std::vector<std::string>& values) { given_.push_back({key, values}); }, help);
+            concat("--", key, in_short.empty() ? "" : ",--", in_short), [this, key](const std::vector<std::string>& values) { given_.push_back({key, values}); }, help);
         option->type_name(type_label<T>())->group("[" + section + "]");
         if (many) option->expected(1, -1);
         else option->expected(1);

@@ -4,6 +4,10 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "comm/nccl.h"
+#include "engine/observe/datasheet.h"
+#include "engine/observe/print.h"
+#include "kernels/base/error.h"
 #include "kernels/base/stream.h"
 #include "kernels/gpu.h"
 #include "kernels/matmul.h"
@@ -17,8 +21,15 @@ void print_gpu(Device device) {
         std::printf("%-8s not offered: %s\n", word.c_str(), why->c_str());
         return;
     }
-    const auto gpu = open_gpu(device);
-    std::printf("%-8s %s\n%-8s %s\n", word.c_str(), gpu->describe().c_str(), "", gpu->libraries().c_str());
+    const int count = gpu_count(device);
+    for (int i = 0; i < (device == Device::cuda ? count : 1); ++i) {  // simulated ones are all alike
+        const auto gpu = open_gpu(device, i);
+        const double tflops = datasheet_tflops(gpu->name());
+        std::printf("%-8s %s%s%s\n", word.c_str(), gpu->describe().c_str(),
+                    device == Device::cuda ? concat(", ", gpu->bus_id()).c_str() : concat(", ", count, " of them").c_str(),
+                    tflops > 0 ? print(", %g TFLOP/s in bf16 by its datasheet", tflops).c_str() : "");
+        if (i == 0) std::printf("%-8s %s, %s\n%-8s %s\n", "", gpu->libraries().c_str(), nccl_version(device).c_str(), "", gpu->kernels().c_str());
+    }
 }
 
 }  // namespace

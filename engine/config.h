@@ -303,7 +303,7 @@ struct ObserveSection {
         KEEL_FIELD(timers, "off, coarse or fine: compare the ranks' times at every log line, by phase, or also by what they did when");
         KEEL_FIELD(straggler_factor, "a rank is slow that works slower than the median by this");
         KEEL_FIELD(straggler_times, "log lines in a row on which a rank is slow before it is warned about, once; 0 never warns");
-        KEEL_FIELD(device_peak, "what MFU is measured against: a100, h100, h200, or a rank's dense peak in TFLOP/s by its datasheet");
+        KEEL_FIELD(device_peak, "what MFU is measured against: a100, h100, h200, or a rank's dense peak in TFLOP/s by its datasheet; a GPU's own is known");
         KEEL_FIELD(trace_steps, "first and last step of a trace of what ran when on every rank, for Perfetto: run.dir/trace.json");
     }
 };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "comm/nccl.h"
 #include "data/dataset.h"
 #include "data/utf8.h"
 #include "engine/batch_sizes.h"
@@ -352,15 +353,9 @@ void check_device(const Config& config, std::int64_t ranks) {
     const std::string asked = "--run.device " + config.run.device;
     if (const auto why = why_no_gpu(device)) fail_usage(asked, ": ", *why, "; leave it out to train on the CPU");
     if (ranks > 1)
-        fail_usage(asked, " trains on one device, and there are ", ranks, " ranks; start one, with --parallel.tp, pp, cp and dp 1");
-    if (config.fault.mode == "validate")
-        fail_usage(asked, " computes no step twice; leave out --fault.mode validate, or train on the CPU");
-    if (!config.inject.faults.empty())
-        fail_usage(asked, " suffers no faults; --inject.faults writes into gradients as the CPU has them");
+        if (const auto why = why_no_nccl(device)) fail_usage(asked, " with ", ranks, " ranks: ", *why);
     if (config.model.dtype == "f16")
         fail_usage(asked, " computes in bf16 or f32; choose one by --model.dtype, or train in f16 on the CPU");
-    if (config.numerics.grad_sum == "exact")
-        fail_usage(asked, " has no exact sums; leave out --numerics.grad_sum exact, or train on the CPU");
 }
 
 void resolve_model(ModelSection& m) {

@@ -149,6 +149,12 @@ std::vector<std::string> section_names() {
     return names;
 }
 
+std::string_view short_flag(std::string_view setting) {
+    constexpr Alias flags[] = {{"device", "run.device"}};
+    const auto* at = std::ranges::find(flags, setting, &Alias::ours);
+    return at == std::end(flags) ? std::string_view() : at->theirs;
+}
+
 std::string_view known_alias(std::string_view word) {
     std::string spelled = plain(word);
     for (int pass = 0; pass < 2; ++pass) {

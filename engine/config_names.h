@@ -1,5 +1,5 @@
-// engine/config_names.h: the other names of settings. What people type who come from Megatron-LM, the HF trainer,
-// torchtitan or llm.c, and what they meant; and the distance between two words, for typing errors.
+// engine/config_names.h: the other names of settings. keel's own short flags; what people type who come from Megatron-LM,
+// the HF trainer, torchtitan or llm.c, and what they meant; and the distance between two words, for typing errors.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,9 @@
 namespace keel {
 
 std::vector<std::string> section_names();
+
+// The flag that a setting also has in short ("run.device" -> "device"), or "": for what is typed by hand from run to run.
+std::string_view short_flag(std::string_view setting);
 
 // keel's name for another system's spelling ("clip-grad" -> "optim.clip"), or "" if the word is not known.
 std::string_view known_alias(std::string_view word);

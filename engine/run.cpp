@@ -9,6 +9,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/model_folder.h"
 #include "comm/agree.h"
+#include "comm/nccl.h"
 #include "engine/config_check.h"
 #include "engine/config_io.h"
 #include "engine/data_spec.h"
@@ -16,9 +17,13 @@
 #include "engine/fault/dump.h"
 #include "engine/fault/self_test.h"
 #include "engine/generate.h"
+#include "engine/observe/datasheet.h"
 #include "engine/observe/matmul_peak.h"
+#include "engine/observe/print.h"
 #include "engine/model_shape.h"
 #include "engine/open_model.h"
+#include "engine/parallel/rank_gpu.h"
+#include "engine/products_file.h"
 #include "engine/resume.h"
 #include "engine/state.h"
 #include "kernels/base/file.h"
@@ -174,6 +179,12 @@ std::vector<std::string> gpus_of_host(const Run& run, Group& world) {
     return gpus;
 }
 
+// Unless the user has said what MFU is to be measured against, it is what the GPU's datasheet has, which is for bf16.
+void take_datasheet(Config& config, const Gpu& gpu) {
+    const double tflops = config.model.dtype == "f32" ? 0 : datasheet_tflops(gpu.name());
+    if (config.observe.device_peak.empty() && tflops > 0) config.observe.device_peak = print("%g", tflops);
+}
+
 // How fast a run goes through each source of its data.
 std::vector<RunFacts::Source> sources_of(const Dataset& data) {
     std::vector<RunFacts::Source> sources;
@@ -188,6 +199,14 @@ std::vector<RunFacts::Source> sources_of(const Dataset& data) {
 std::string build_hash() {
     const std::string program = read_file("/proc/self/exe");
     return hex(XXH3_64bits(program.data(), program.size()));
+}
+
+// The world that a run makes for itself, over the one it was given; none where that will do.
+std::unique_ptr<World> make_world(const Config& config, World* given) {
+    if (!given) return std::make_unique<SoloWorld>();
+    const Device device = device_of(config);
+    if (device == Device::cpu || given->size() == 1) return nullptr;
+    return nccl_world(*given, device, gpu_of_rank(device, *given), {.buffer_bytes = 0, .deadline_s = config.parallel.deadline_s});
 }
 
 // Before they work together, ranks compare what they are; the one that differs is named.
@@ -241,8 +260,8 @@ Run::Run(Config asked, World* given)
       data(timed(startup, Startup::data, [&] {
           return Dataset(dataset_spec(config, tokenizer, config.data.train, Part::train, config.data.shuffle));
       })),
-      own_world(given ? nullptr : std::make_unique<SoloWorld>()),
-      world(given ? *given : *own_world),
+      own_world(make_world(config, given)),
+      world(own_world ? *own_world : *given),
       standing(world),
       heartbeat(config.watch.heartbeat_s, config.run.dir, standing),
       watchdog(config.watch, standing),
@@ -252,12 +271,13 @@ Run::Run(Config asked, World* given)
       ranks(ranks_of(mesh)),
       schedule(config),
       stream(threads_of_rank(config, world)),
-      gpu(device_of(config) == Device::cpu ? nullptr : open_gpu(device_of(config))),
+      gpu(device_of(config) == Device::cpu ? nullptr : open_gpu(device_of(config), gpu_of_rank(device_of(config), world))),
       queue(gpu ? gpu->make_stream() : nullptr),
       model(nullptr),
       skip(config.fault.skip),
       loader(data, loader_spec(config)) {
     const bool first = world.rank() == 0;
+    if (gpu) read_products(gpu->device(), config.run.dir);  // before any is met
     agree_on_start(*this);
     if (config.model.dtype == "f16") loss_scale.emplace(config.optim);
     startup.enter(Startup::data);
@@ -285,18 +305,22 @@ Run::Run(Config asked, World* given)
     const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this, damaged);
 
     startup.enter(Startup::model);
+    if (gpu) {
+        expect_own_gpus(ranks.world, world.host(), gpu->bus_id());
+        take_datasheet(config, *gpu);
+    }
     const Backend backend = gpu ? Backend(*gpu, *queue, stream) : Backend(stream);
     model = make_model(config, backend, training_use(config, ranks.place), ranks);
     executor = std::make_unique<Executor>(config, backend.stream, ranks, *model);
-    graph.emplace(backend, config.run.graph);
+    graph.emplace(backend, config.run.graph && can_be_one_graph(config));
     if (!config.inject.faults.empty()) {
-        inject.emplace(config, world.rank(), world.size(), *model);
+        inject.emplace(config, backend, world.rank(), world.size(), *model);
         if (first) warn(inject->warning());
     }
     findings.emplace(config.run.dir, ranks.world, world.host(), config.ckpt.resume != "none");
     replicas.emplace(config, stream, ranks, *model, world.host(), *findings);
-    if (config.fault.mode != "disabled" && !gpu) {  // it looks at what lies in the host's memory
-        replay.emplace(config, stream, ranks, *model, world.host(), *findings,
+    if (config.fault.mode != "disabled") {
+        replay.emplace(config, backend, ranks, *model, world.host(), *findings,
                        [this](const StepPlan& plan, std::span<const std::int64_t> micro_batches) {
                            return dump_samples(config.run.dir, progress.steps + 1, loader, plan, micro_batches);
                        });
@@ -343,7 +367,7 @@ Run::Run(Config asked, World* given)
         if (const auto aside = set_aside_checkpoints(checkpoint_root(), saved ? saved->step : -1))
             std::fprintf(stderr, "keel: later checkpoints of an earlier start are now in %s\n", aside->c_str());
     write_file_atomically(fs::path(config.run.dir) / "config.toml", to_toml(config));
-    const double peak = gpu ? 0 : timed(startup, Startup::ceiling, [&] { return matmul_peak(stream, model->dtype()); });
+    const double peak = timed(startup, Startup::ceiling, [&] { return matmul_peak(backend, model->dtype()); });
     observe = std::make_unique<Observe>(
         config,
         RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = peak * world.size(),
@@ -373,6 +397,7 @@ void save_checkpoint(Run& run) {
     if (!run.config_json.empty()) extra.push_back({"config.json", run.config_json});
     run.model->gradients().need_all();
     run.record([&](Observe& observe) { observe.record_saving(run.progress); });
+    run.record([&](Observe&) { write_products(run.gpu ? run.gpu->device() : Device::cpu, run.config.run.dir); });
     heed(run, run.saver->save(run.stream, run.progress, state_now(run), extra), false);
     run.restart_picture();
 }

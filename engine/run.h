@@ -54,7 +54,7 @@ struct Run {
     std::string config_json;  // of the model folder that the weights came from, if they did
     Dataset data;
     std::optional<Dataset> valid_data;
-    std::unique_ptr<World> own_world;  // of a run that is the only rank
+    std::unique_ptr<World> own_world;  // of a run that is the only rank, or whose ranks are GPUs
     World& world;
     Standing standing;  // and who watches it, from here to the end
     Heartbeat heartbeat;

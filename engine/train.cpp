@@ -96,9 +96,14 @@ std::optional<StepResult> attempt(Run& run, const StepPlan& plan, Watch* watch) 
             return true;
         };
         const auto refill = [&] {
+            model.repeat(batches.count());
             for (std::int64_t i = 0; i < batches.count(); ++i) model.refill(i, batches(i));
         };
-        if (!run.graph->run({plan.samples, plan.micro_batch}, queue, refill)) return std::nullopt;
+        const bool looks = run.replay && run.replay->looks();
+        if (looks ? !queue() : !run.graph->run({plan.samples, plan.micro_batch}, queue, refill)) {
+            model.gradients().give_up();
+            return std::nullopt;
+        }
         for (const double loss : model.take_losses()) {
             sums->add(loss);
             if (run.replay) run.replay->loss(loss);
@@ -184,13 +189,6 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
     }
     if (result && !run.findings->stop()) run.replicas->compare(run.progress.steps + 1, plan);
     if (!result || run.findings->stop()) return std::nullopt;
-    if (!result->applied && !run.replay && run.config.fault.mode != "disabled") {  // a GPU, which computes no step again
-        run.findings->add({.verdict = "open", .step = run.progress.steps + 1, .first_sample = plan.first_sample, .samples = plan.samples,
-                           .seen = "loss or gradient norm is not finite", .where = {},
-                           .advice = "On a GPU no step is computed again: --fault.skip goes past it, --fault.mode disabled trains on",
-                           .dump = {}, .save = false, .code = ExitCode::open});
-        return std::nullopt;
-    }
     if (run.loss_scale && result->loss.count > 0) run.loss_scale->update(!result->applied);
     if (!result->applied) return result;
     const Ledger::Scope update(run.ledger, Phase::optimizer);

@@ -18,7 +18,8 @@ namespace keel::KEEL_DEVICE {
         F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute) F(cublasLtMatrixLayoutCreate)             \
             F(cublasLtMatrixLayoutDestroy) F(cublasLtMatrixLayoutSetAttribute) F(cublasLtMatmulPreferenceCreate) \
                 F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute)                       \
-                    F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmul)
+                    F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulAlgoCheck) F(cublasLtMatmulAlgoConfigGetAttribute) \
+                    F(cublasLtMatmul)
 
 // cublaslt().cublasLtMatmul(...): each member is the function of its name.
 struct CublasLt {

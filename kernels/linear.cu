@@ -1,16 +1,11 @@
-// The CUDA bodies of kernels/linear.h: products by cuBLASLt, which sees a row-major [r, c] as a column-major c x r, so
-// that nothing is ever transposed in memory; and two small kernels for biases.
-//
-// A product's descriptors and the algorithm chosen for it are made when its shape is first met and kept by the thread,
-// so that a step allocates nothing. No workspace: the library then offers the algorithms that need none. Reductions
-// across blocks are limited to the schemes that give the same bits every time.
+// The CUDA bodies of kernels/linear.h: products by cuBLASLt (kernels/products.cuh), which sees a row-major [r, c] as a
+// column-major c x r, so that nothing is ever transposed in memory; and two small kernels for biases.
 #include <algorithm>
-#include <vector>
 
-#include "kernels/cublaslt.cuh"
 #include "kernels/cuda_ops.h"
 #include "kernels/device.cuh"
 #include "kernels/linear.h"
+#include "kernels/products.cuh"
 
 namespace keel::KEEL_DEVICE {
 namespace {
@@ -25,129 +20,9 @@ std::uint32_t alignment_of(const void* p) {
     return a;
 }
 
-// A column-major matrix as the library sees it.
-struct Matrix {
-    std::int64_t rows, cols, ld;
-    bool operator==(const Matrix&) const = default;
-};
 template <class T>
 Matrix seen(const View<T>& v) {
     return {v.dim(1), v.dim(0), std::max(v.stride(), v.dim(1))};
-}
-
-// d = op(a) op(b) + beta d (+ bias): all that the choice of an algorithm may depend on.
-struct Problem {
-    Matrix a, b, d;
-    cudaDataType_t in, out;
-    bool transpose_a, transpose_b, accumulate, bias;
-    std::uint32_t align_a, align_b, align_d;
-    bool operator==(const Problem&) const = default;
-};
-
-class Plan {
-public:
-    Plan(cublasLtHandle_t handle, const Problem& problem) : problem_(problem) {
-        const CublasLt& lt = cublaslt();
-        check(lt.cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-        set(CUBLASLT_MATMUL_DESC_TRANSA, problem.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-        set(CUBLASLT_MATMUL_DESC_TRANSB, problem.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-        if (problem.bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-        a_ = layout(problem.a, problem.in);
-        b_ = layout(problem.b, problem.in);
-        d_ = layout(problem.d, problem.out);
-
-        cublasLtMatmulPreference_t preference = nullptr;
-        check(lt.cublasLtMatmulPreferenceCreate(&preference));
-        const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
-            check(lt.cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value));
-        };
-        prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{0});
-        prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-               static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.align_a);
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, problem.align_b);
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, problem.align_d);
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, problem.align_d);
-        cublasLtMatmulHeuristicResult_t result;
-        int found = 0;
-        const cublasStatus_t status =
-            lt.cublasLtMatmulAlgoGetHeuristic(handle, desc_, a_, b_, d_, d_, preference, 1, &result, &found);
-        check(lt.cublasLtMatmulPreferenceDestroy(preference));
-        check(status);
-        if (found == 0)
-            fail("cublasLt: no algorithm for a product of ", problem.d.cols, " x ", problem.d.rows, " with rows ",
-                 problem.a.ld, ", ", problem.b.ld, " and ", problem.d.ld,
-                 " elements apart; make them multiples of 8 elements");
-        algo_ = result.algo;
-    }
-    Plan(Plan&& other) noexcept
-        : problem_(other.problem_),
-          desc_(std::exchange(other.desc_, nullptr)),
-          a_(std::exchange(other.a_, nullptr)),
-          b_(std::exchange(other.b_, nullptr)),
-          d_(std::exchange(other.d_, nullptr)),
-          algo_(other.algo_) {}
-    Plan& operator=(Plan&&) = delete;
-    ~Plan() {
-        const CublasLt& lt = cublaslt();
-        if (desc_) lt.cublasLtMatmulDescDestroy(desc_);
-        for (const cublasLtMatrixLayout_t l : {a_, b_, d_})
-            if (l) lt.cublasLtMatrixLayoutDestroy(l);
-    }
-
-    bool is_for(const Problem& problem) const { return problem == problem_; }
-    void run(cublasLtHandle_t handle, Stream& stream, const void* a, const void* b, void* d, const void* bias) {
-        if (problem_.bias)
-            check(cublaslt().cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                                            sizeof bias));
-        const float alpha = 1, beta = problem_.accumulate ? 1 : 0;
-        check(cublaslt().cublasLtMatmul(handle, desc_, &alpha, a, a_, b, b_, &beta, d, d_, d, d_, &algo_, nullptr, 0,
-                                        static_cast<cudaStream_t>(stream.native())));
-    }
-
-private:
-    void set(cublasLtMatmulDescAttributes_t which, std::int32_t value) {
-        check(cublaslt().cublasLtMatmulDescSetAttribute(desc_, which, &value, sizeof value));
-    }
-    static cublasLtMatrixLayout_t layout(const Matrix& m, cudaDataType_t type) {
-        cublasLtMatrixLayout_t made = nullptr;
-        check(cublaslt().cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(m.rows),
-                                                    static_cast<std::uint64_t>(m.cols), m.ld));
-        return made;
-    }
-
-    Problem problem_;
-    cublasLtMatmulDesc_t desc_ = nullptr;
-    cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
-    cublasLtMatmulAlgo_t algo_;
-};
-
-// The plans of a thread, which is a rank and has one GPU.
-class Plans {
-public:
-    Plans() { check(cublaslt().cublasLtCreate(&handle_)); }
-    Plans(const Plans&) = delete;
-    ~Plans() {
-        plans_.clear();
-        cublaslt().cublasLtDestroy(handle_);
-    }
-    void run(Stream& stream, const Problem& problem, const void* a, const void* b, void* d, const void* bias) {
-        auto plan = std::find_if(plans_.begin(), plans_.end(), [&](const Plan& p) { return p.is_for(problem); });
-        if (plan == plans_.end()) {
-            plans_.emplace_back(handle_, problem);
-            plan = plans_.end() - 1;
-        }
-        plan->run(handle_, stream, a, b, d, bias);
-    }
-
-private:
-    cublasLtHandle_t handle_ = nullptr;
-    std::vector<Plan> plans_;
-};
-
-Plans& plans() {
-    thread_local Plans plans_of_thread;
-    return plans_of_thread;
 }
 
 struct How {
@@ -169,7 +44,7 @@ void product(Stream& stream, const How& how, const View<const T>& a, const View<
                           alignment_of(a.data()),
                           alignment_of(b.data()),
                           alignment_of(d.data())};
-    plans().run(stream, problem, a.data(), b.data(), d.data(), bias);
+    run_product(stream, problem, a.data(), b.data(), d.data(), bias);
 }
 
 constexpr int threads = 256;

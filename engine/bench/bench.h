@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "engine/config.h"
+#include "engine/memory/backend.h"
+#include "engine/observe/matmul_peak.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/pages.h"
 #include "kernels/base/random.h"
@@ -61,20 +63,10 @@ struct Peaks {
     std::int64_t best(const std::string& dtype) const { return product(dtype_named(dtype)).n; }
     const Product& product(Dtype dtype) const { return products[static_cast<std::size_t>(dtype)]; }
 };
-Peaks measure_peaks(Stream& stream);
+Peaks measure_peaks(const Backend& backend);  // on a GPU without fma_f32
 
-// A square product on random operands: the ceiling that steps are measured against, in turns with them.
-class Ceiling {
-public:
-    Ceiling(Stream& stream, const std::string& dtype, std::int64_t n);
-    ~Ceiling();
-    void operator()() const;            // about 10 GFLOP
-    double flops() const;               // of one call
-
-private:
-    struct Operands;
-    std::unique_ptr<Operands> operands_;
-};
+// The ceiling that steps are measured against, in turns with them: some milliseconds of products n x n x n.
+std::unique_ptr<SquareProduct> ceiling(const Backend& backend, const std::string& dtype, std::int64_t n);
 
 // One of the shapes that a step is judged on.
 struct Case {
@@ -97,7 +89,7 @@ struct StepTime {
     std::int64_t arena_bytes = 0;
 };
 // Whole steps: zero gradients, forward, backward, norm, clip, AdamW.
-StepTime measure_step(Stream& stream, const Case& c, const Peaks& peaks, int rounds);
+StepTime measure_step(const Backend& backend, const Case& c, const Peaks& peaks, int rounds);
 
 // What a checkpoint behind the training costs it: as many steps while one is written, and then without.
 struct SaveCost {

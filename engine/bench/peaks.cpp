@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "engine/bench/bench.h"
-#include "kernels/matmul.h"
+#include "kernels/copy.h"
 #include "kernels/simd.h"
 
 namespace keel::bench {
@@ -31,47 +30,29 @@ void fma_loop(volatile float* sink) {
     *sink = simd::sum(total);
 }
 
-double copy_rate(Stream& stream) {
-    constexpr std::int64_t bytes = 256 << 20, tile = 1 << 20;
-    const Buffer<float> from(1, bytes / 4), to(1, bytes / 4);
+double copy_rate(const Backend& backend) {
+    constexpr std::int64_t bytes = 256 << 20;
+    if (!backend.gpu) {
+        const Buffer<float> from(1, bytes / 4), to(1, bytes / 4);
+        return 2.0 * bytes / measure({[&] { copy<float>(backend.stream, to.flat(), from.flat()); }}, 7)[0].best_s;
+    }
+    std::byte* const data = backend.gpu->allocate(2 * bytes);
+    const View<std::byte> to(data, {bytes}), from(data + bytes, {bytes});
+    backend.zero(data, 2 * bytes);
     const auto body = [&] {
-        stream.parallel(bytes / tile, [&](std::int64_t t, int) { std::memcpy(to.data() + t * (tile / 4), from.data() + t * (tile / 4), tile); });
+        for (int i = 0; i < 10; ++i) copy<std::byte>(backend.stream, to, from);
+        backend.stream.synchronize();
     };
-    return 2.0 * bytes / measure({body}, 7)[0].best_s;
-}
-
-template <class T> void square_product(Stream& stream, std::int64_t n, const T* a, const T* b, float* c, int repeats) {
-    const Matmul<T, float> args{.c = c, .c_stride = n, .a = {a, n, 1}, .b = {b, 1, n}, .m = n, .n = n, .k = n, .accumulate = false};
-    for (int i = 0; i < repeats; ++i) matmul<T, float>(stream, args);
+    const double rate = 10 * 2.0 * bytes / measure({body}, 7)[0].best_s;
+    backend.gpu->release(data);
+    return rate;
 }
 
 }  // namespace
 
-struct Ceiling::Operands {
-    std::int64_t n;
-    int repeats;
-    Buffer<float> c;
-    std::function<void()> product;
-};
-
-Ceiling::Ceiling(Stream& stream, const std::string& dtype, std::int64_t n)
-    : operands_(new Operands{n, static_cast<int>(std::max<std::int64_t>(1, 5'000'000'000 / (n * n * n))), Buffer<float>(n, n), {}}) {
-    with_type(dtype_named(dtype), [&]<class T>() {
-        operands_->product = [&stream, o = operands_.get(), a = std::make_shared<Buffer<T>>(n, n, 1),
-                              b = std::make_shared<Buffer<T>>(n, n, 2)] {
-            square_product(stream, o->n, a->data(), b->data(), o->c.data(), o->repeats);
-        };
-    });
-}
-Ceiling::~Ceiling() = default;
-
-double Ceiling::flops() const {
-    const auto n = static_cast<double>(operands_->n);
-    return 2.0 * n * n * n * operands_->repeats;
-}
-
-void Ceiling::operator()() const {
-    operands_->product();
+int repeats(std::int64_t n, bool gpu) {
+    const std::int64_t products = gpu ? 2'000'000'000'000 : 5'000'000'000;  // some milliseconds
+    return static_cast<int>(std::max<std::int64_t>(1, products / (n * n * n)));
 }
 
 std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, int rounds) {
@@ -87,22 +68,31 @@ std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, in
     return out;
 }
 
-Peaks measure_peaks(Stream& stream) {
+std::unique_ptr<SquareProduct> ceiling(const Backend& backend, const std::string& dtype, std::int64_t n) {
+    const bool gpu = backend.gpu != nullptr;
+    return std::make_unique<SquareProduct>(backend, dtype_named(dtype), n, repeats(n, gpu));
+}
+
+Peaks measure_peaks(const Backend& backend) {
     Peaks peaks;
-    std::vector<float> sink(static_cast<std::size_t>(stream.threads()) * 16);
-    const auto fma = [&] {
-        stream.parallel(stream.threads(), [&](std::int64_t t, int) { fma_loop(&sink[static_cast<std::size_t>(t) * 16]); });
-    };
-    peaks.fma_f32 = 2.0 * simd::width * fma_chains * fma_rounds * stream.threads() / measure({fma}, 5)[0].best_s;
+    if (!backend.gpu) {
+        const int threads = backend.stream.threads();
+        std::vector<float> sink(static_cast<std::size_t>(threads) * 16);
+        const auto fma = [&] {
+            backend.stream.parallel(threads, [&](std::int64_t t, int) { fma_loop(&sink[static_cast<std::size_t>(t) * 16]); });
+        };
+        peaks.fma_f32 = 2.0 * simd::width * fma_chains * fma_rounds * threads / measure({fma}, 5)[0].best_s;
+    }
     // The best over sizes: a ceiling is what the machine can do, not what it does on average. In turns, so that a busy
     // moment does not decide which size is best.
-    constexpr std::int64_t sizes[] = {512, 1024, 1536};
+    const std::vector<std::int64_t> sizes = backend.gpu ? std::vector<std::int64_t>{2048, 4096, 8192} : std::vector<std::int64_t>{512, 1024, 1536};
     for (const Dtype dtype : all_dtypes) {
+        if (backend.gpu && dtype == Dtype::f16) continue;  // which it does not compute in
         Peaks::Product& product = peaks.products[static_cast<std::size_t>(dtype)];
-        std::vector<std::unique_ptr<Ceiling>> products;
+        std::vector<std::unique_ptr<SquareProduct>> products;
         std::vector<std::function<void()>> bodies;
         for (const std::int64_t n : sizes) {
-            products.push_back(std::make_unique<Ceiling>(stream, std::string(short_name(dtype)), n));
+            products.push_back(ceiling(backend, std::string(short_name(dtype)), n));
             bodies.emplace_back([&one = *products.back()] { one(); });
         }
         const std::vector<Sample> samples = measure(bodies, 5);
@@ -111,7 +101,7 @@ Peaks measure_peaks(Stream& stream) {
             if (rate > product.rate) product = {rate, sizes[i]};
         }
     }
-    peaks.copy = copy_rate(stream);
+    peaks.copy = copy_rate(backend);
     return peaks;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "engine/bench/bench.h"
@@ -35,16 +36,22 @@ Case length_case(std::int64_t seq_len, const std::string& dtype) {
     return make_case("T=" + std::to_string(seq_len), dtype, 512, 8, 8, 1376, 8192, seq_len, 4096 / seq_len);
 }
 
-StepTime measure_step(Stream& stream, const Case& c, const Peaks& peaks, int rounds) {
-    const auto model = make_model(c.config, stream, training_use(c.config));
+StepTime measure_step(const Backend& backend, const Case& c, const Peaks& peaks, int rounds) {
+    ModelUse use = training_use(c.config);
+    use.device = backend.stream.device();
+    const auto model = make_model(c.config, backend, use);
     model->init(1);
     WholeStep step(*model, c.config);
-    const Ceiling ceiling(stream, c.config.model.dtype, peaks.best(c.config.model.dtype));
+    const auto whole_step = [&] {
+        step();
+        backend.stream.synchronize();
+    };
+    const auto product = ceiling(backend, c.config.model.dtype, peaks.best(c.config.model.dtype));
     StepTime out;
-    const std::vector<Sample> samples = measure({[&] { step(); }, [&] { ceiling(); }}, rounds);
+    const std::vector<Sample> samples = measure({whole_step, std::ref(*product)}, rounds);
     out.seconds = samples[0];
-    out.ceiling_median = ceiling.flops() / samples[1].median_s;
-    out.ceiling_best = ceiling.flops() / samples[1].best_s;
+    out.ceiling_median = product->flops() / samples[1].median_s;
+    out.ceiling_best = product->flops() / samples[1].best_s;
     const Flops flops(c.config.model);
     const std::int64_t rows = c.config.train.micro_batch, length = c.config.data.seq_len;
     out.tokens = static_cast<double>(rows * length);

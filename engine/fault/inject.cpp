@@ -46,8 +46,8 @@ enum What { what_rank, what_tensor, what_element, what_bit, what_file, draws }; 
 
 }  // namespace
 
-Injector::Injector(const Config& config, int rank, int ranks, Model& model)
-    : config_(config), rank_(rank), ranks_(ranks), model_(model), record_(fs::path(config.run.dir) / "injected.txt") {
+Injector::Injector(const Config& config, const Backend& backend, int rank, int ranks, Model& model)
+    : config_(config), backend_(backend), rank_(rank), ranks_(ranks), model_(model), record_(fs::path(config.run.dir) / "injected.txt") {
     for (const InjectedFault& fault : parse_injected_faults(config)) {
         const std::string where = concat("--inject.faults ", fault.text, ": ");
         if (fault.rank >= ranks) fail_usage(where, "rank ", fault.rank, " is none of the run's ", ranks);
@@ -140,6 +140,14 @@ void Injector::strike(Armed& a) {
     }
 }
 
+// Where it lies.
+void Injector::spoil(const InjectedFault& fault, std::byte* element, Dtype dtype, int bit) {
+    std::byte copy[sizeof(float)];
+    backend_.copy_out(copy, element, size_bytes(dtype));
+    with_type(dtype, [&]<class T>() { keel::spoil<T>(fault, copy, bit); });
+    backend_.copy_in(element, copy, size_bytes(dtype));
+}
+
 int Injector::tensor_of(const Armed& a) const {
     const std::vector<Param>& specs = model_.params().specs;
     if (a.fault.tensor.empty()) return static_cast<int>(draw(a, what_tensor, specs.size()));
@@ -153,8 +161,7 @@ void Injector::strike_parameter(const Armed& a) {
     const bool wide = model_.dtype() == Dtype::f32;
     const int bit = a.fault.bit >= 0 ? a.fault.bit : static_cast<int>(draw(a, what_bit, wide ? 32 : 16));
     tell(a, print("%s, element %lld, bit %d", p.name.c_str(), static_cast<long long>(element), bit));
-    std::byte* at = model_.param_data() + (p.offset + element) * size_bytes(model_.dtype());
-    with_type(model_.dtype(), [&]<class T>() { spoil<T>(a.fault, at, bit); });
+    spoil(a.fault, model_.param_data() + (p.offset + element) * size_bytes(model_.dtype()), model_.dtype(), bit);
 }
 
 void Injector::gradient(int param, View<float> x) {
@@ -165,7 +172,7 @@ void Injector::gradient(int param, View<float> x) {
         const int bit = a.fault.bit >= 0 ? a.fault.bit : static_cast<int>(draw(a, what_bit, 32));
         const std::string& tensor = model_.params().specs[static_cast<std::size_t>(param)].name;
         tell(a, print("gradient of %s, element %lld, bit %d", tensor.c_str(), static_cast<long long>(element), bit));
-        spoil<float>(a.fault, reinterpret_cast<std::byte*>(x.data() + element), bit);
+        spoil(a.fault, reinterpret_cast<std::byte*>(x.data() + element), Dtype::f32, bit);
     }
 }
 

@@ -18,6 +18,7 @@
 #include "engine/fault/inject_files.h"
 #include "engine/fault/injected_fault.h"
 #include "engine/fault/self_test.h"
+#include "engine/memory/backend.h"
 #include "engine/model/model.h"
 
 namespace keel {
@@ -25,7 +26,7 @@ namespace keel {
 class Injector {
 public:
     // `config` is resolved; `model` must outlive it. Refuses ranks and tensors that are not there.
-    Injector(const Config& config, int rank, int ranks, Model& model);
+    Injector(const Config& config, const Backend& backend, int rank, int ranks, Model& model);
 
     // To be shown at the start of a run by one of its ranks: what will be injected.
     std::string warning() const;
@@ -50,9 +51,11 @@ private:
     int tensor_of(const Armed& a) const;
     void strike(Armed& a);
     void strike_parameter(const Armed& a);
+    void spoil(const InjectedFault& fault, std::byte* element, Dtype dtype, int bit);
     void corrupt_checkpoint(const Armed& a);
 
     const Config& config_;
+    Backend backend_;
     int rank_, ranks_;
     Model& model_;
     std::int64_t step_ = 0;

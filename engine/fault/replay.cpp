@@ -10,14 +10,13 @@
 #include "engine/observe/log_line.h"
 #include "engine/observe/print.h"
 #include "engine/parallel/layout.h"
-#include "kernels/reduce.h"
 
 namespace keel {
 namespace {
 
 constexpr std::int64_t before_all = -1, after_forward = std::int64_t{1} << 40;  // places in the order of a step
 
-bool finite(View<const std::byte> x, Dtype dtype) {
+bool all_finite(View<const std::byte> x, Dtype dtype) {
     const auto any_bad = [&]<class Bits>(Bits exponent) {
         Bits bits;
         for (std::int64_t i = 0; i < x.size(); i += sizeof bits) {
@@ -43,30 +42,28 @@ template <class T> View<const std::byte> bytes_of(View<T> x) {
 
 }  // namespace
 
-Replay::Replay(const Config& config, Stream& stream, const Ranks& ranks, Model& model, const std::string& host, Findings& findings,
-               Dump dump)
-    : config_(config.fault), stream_(stream), ranks_(ranks), model_(model), host_(host), findings_(findings), dump_(std::move(dump)),
+Replay::Replay(const Config& config, const Backend& backend, const Ranks& ranks, Model& model, const std::string& host,
+               Findings& findings, Dump dump)
+    : config_(config.fault), backend_(backend), ranks_(ranks), model_(model), host_(host), findings_(findings), dump_(std::move(dump)),
       chunks_(static_cast<std::int64_t>(model.shard().chunks.size())), replicas_(replicas(config.parallel)) {
     for (const std::int64_t samples : BatchSizes(config).all())
         micro_batches_ = std::max(micro_batches_, micro_batches(config, samples));
-    std::int64_t most = compute_batch(config) * config.data.seq_len * config.model.hidden * size_bytes(model.dtype());
-    for (const Param& p : model.params().specs) most = std::max(most, p.size() * static_cast<std::int64_t>(sizeof(float)));
-    scratch_.resize(static_cast<std::size_t>(reduce_scratch_bytes(most)));
-    now_ = {.forward = std::vector<std::uint64_t>(static_cast<std::size_t>(micro_batches_ * chunks_)),
+    now_ = {.hashes = std::vector<std::uint64_t>(static_cast<std::size_t>(model.hash_slots().of_step())),
             .loss = std::vector<std::uint64_t>(static_cast<std::size_t>(micro_batches_)),
-            .gradient = std::vector<std::uint64_t>(model.params().specs.size()),
             .result = std::vector<std::uint64_t>(3)};
+    shown_.resize(model.params().specs.size());
     first_ = now_;
     if (const ExactSums* exact = model.gradients().exact()) scales_ = exact->scales();
 }
 
-std::uint64_t Replay::hash_of(View<const std::byte> x) {
-    std::uint64_t out = 0;
-    hash(stream_, {.out = View<std::uint64_t>(&out, {1}),
-                   .scratch = View<std::byte>(scratch_.data(), {static_cast<std::int64_t>(scratch_.size())}), .x = x});
-    stream_.synchronize();
-    return out;
+View<const std::byte> Replay::on_host(View<const std::byte> x) {
+    if (!backend_.gpu) return x;
+    looked_at_.resize(std::max(looked_at_.size(), static_cast<std::size_t>(x.size())));
+    backend_.copy_out(looked_at_.data(), x.data(), x.size());
+    return {looked_at_.data(), {x.size()}};
 }
+
+bool Replay::finite(View<const std::byte> x, Dtype dtype) { return all_finite(on_host(x), dtype); }
 
 void Replay::begin_step(std::int64_t step) {
     step_ = step, attempt_ = 0;
@@ -74,7 +71,8 @@ void Replay::begin_step(std::int64_t step) {
 }
 
 void Replay::begin_attempt() {
-    for (auto* part : {&now_.forward, &now_.loss, &now_.gradient}) std::ranges::fill(*part, 0);
+    std::ranges::fill(now_.loss, 0);
+    std::ranges::fill(shown_, 0);
     losses_ = 0;
     bad_ = {};
 }
@@ -113,7 +111,7 @@ std::string Replay::name_of_gradient(int param) const {
 }
 
 void Replay::forward(std::int64_t micro_batch, int chunk, int slot) {
-    now_.forward[static_cast<std::size_t>(micro_batch * chunks_ + chunk)] = hash_of(model_.output(slot));
+    model_.hash(model_.hash_slots().output(micro_batch, chunk), model_.output(slot));
     if (attempt_ == 0) return;
     const LayerRange& r = model_.shard().chunks[static_cast<std::size_t>(chunk)];
     const auto bad = [&](int layer) { return !finite(model_.layer_input(chunk, layer - r.begin, slot), model_.dtype()); };
@@ -134,14 +132,15 @@ void Replay::loss(double sum) {
 }
 
 void Replay::gradient(int param, View<const float> x) {
-    std::uint64_t& kept = now_.gradient[static_cast<std::size_t>(param)];
-    kept = std::rotl(kept, 1) + hash_of(bytes_of(x));  // of several sequences in their order
+    model_.hash(model_.hash_slots().gradient(param, shown_[static_cast<std::size_t>(param)]++), bytes_of(x));
     if (attempt_ > 0 && !finite(bytes_of(x), Dtype::f32)) note(place_of_gradient(param), name_of_gradient(param));
 }
 
 bool Replay::again(const StepPlan& plan, const StepResult& result) {
     now_.result = {std::bit_cast<std::uint64_t>(result.loss.sum), std::bit_cast<std::uint64_t>(result.grad_norm),
                    static_cast<std::uint64_t>(result.loss.count)};
+    // What an attempt had no micro-batch or use for is as it was in the one before.
+    std::ranges::copy(model_.hashes().first(now_.hashes.size()), now_.hashes.begin());
     const auto same_as = [&](const Trail& other) { return !ranks_.world.any(!(now_ == other)); };
     switch (++attempt_) {
         case 1:
@@ -200,17 +199,19 @@ Finding Replay::finding(const char* verdict, const StepPlan& plan, const StepRes
 // Where this rank's two results part, in the order of the step.
 Replay::Bad Replay::first_difference() const {
     Bad first;
-    const auto differs = [&](const auto& a, const auto& b, std::size_t i, std::int64_t order, auto name) {
+    const HashSlots& slots = model_.hash_slots();
+    const auto differs = [&](const auto& a, const auto& b, std::int64_t at, std::int64_t order, auto name) {
+        const auto i = static_cast<std::size_t>(at);
         if (a[i] != b[i] && order < first.order) first = {order, name()};
     };
     for (std::int64_t m = 0; m < micro_batches_; ++m) {
         for (std::int64_t c = 0; c < chunks_; ++c)
-            differs(now_.forward, first_.forward, static_cast<std::size_t>(m * chunks_ + c), place_of_forward(m, c),
-                    [&] { return name_of_forward(m, c); });
-        differs(now_.loss, first_.loss, static_cast<std::size_t>(m), place_of_loss(m), [&] { return name_of_loss(m); });
+            differs(now_.hashes, first_.hashes, slots.output(m, c), place_of_forward(m, c), [&] { return name_of_forward(m, c); });
+        differs(now_.loss, first_.loss, m, place_of_loss(m), [&] { return name_of_loss(m); });
     }
-    for (int p = 0; p < static_cast<int>(now_.gradient.size()); ++p)
-        differs(now_.gradient, first_.gradient, static_cast<std::size_t>(p), place_of_gradient(p), [&] { return name_of_gradient(p); });
+    for (int p = 0; p < static_cast<int>(slots.params); ++p)
+        for (std::int64_t use = 0; use < slots.uses; ++use)
+            differs(now_.hashes, first_.hashes, slots.gradient(p, use), place_of_gradient(p), [&] { return name_of_gradient(p); });
     if (first.order == never && now_.result != first_.result) first = {never - 1, "a sum over ranks"};
     return first;
 }
@@ -294,7 +295,7 @@ std::string Replay::dump(const StepPlan& plan, bool bad_only) {
     for (std::int64_t m = 0; bad_only && m < losses_; ++m)
         if (!std::isfinite(std::bit_cast<double>(now_.loss[static_cast<std::size_t>(m)])) && whole(m) < static_cast<std::int64_t>(count))
             bad[static_cast<std::size_t>(whole(m))] = 1;
-    ranks_.world.all_reduce_max(stream_, View<std::int64_t>(bad.data(), {static_cast<std::int64_t>(count)}));
+    ranks_.world.all_reduce_max(backend_.host, View<std::int64_t>(bad.data(), {static_cast<std::int64_t>(count)}));
     const bool none = std::ranges::count(bad, 1) == 0;
     for (std::size_t m = 0; m < count; ++m)
         if (none || bad[m]) chosen.push_back(static_cast<std::int64_t>(m));

@@ -8,8 +8,9 @@
 // norm, which all ranks have; whatever one rank suspects, all look into (engine/fault/finding.h says what may come of it).
 //
 // What an attempt changes besides gradients is the scales of exact sums, and they are put back; data and random numbers are
-// functions of the sample number. A hash costs one pass over the gradients as they come from backward. Nothing is
-// allocated until something looks wrong.
+// functions of the sample number. A hash costs one pass over the gradients as they come from backward, and is queued like any
+// other op: on a GPU it is part of the step's graph. A step that is computed again is queued op by op there, and the host looks at
+// what each put out. Nothing is allocated until something looks wrong.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include "engine/config.h"
 #include "engine/fault/finding.h"
 #include "engine/fault/spikes.h"
+#include "engine/memory/backend.h"
 #include "engine/model/model.h"
 #include "engine/parallel/ranks.h"
 #include "engine/progress.h"
@@ -32,10 +34,11 @@ public:
     // Writes the samples of a step to a file and returns it; asked of rank 0 alone, of micro-batches of the whole step.
     using Dump = std::function<std::string(const StepPlan& plan, std::span<const std::int64_t> micro_batches)>;
     // All must outlive it.
-    Replay(const Config& config, Stream& stream, const Ranks& ranks, Model& model, const std::string& host, Findings& findings, Dump dump);
+    Replay(const Config& config, const Backend& backend, const Ranks& ranks, Model& model, const std::string& host, Findings& findings, Dump dump);
 
     void begin_step(std::int64_t step);  // counted from 1
     void begin_attempt();
+    bool looks() const { return attempt_ > 0; }  // at every op of this attempt, as the host: it can be no graph
     // Of an attempt, in its order: micro-batch i of this replica has been forward through a chunk; its loss, where the head is;
     // a gradient that no rank has summed yet.
     void forward(std::int64_t micro_batch, int chunk, int slot);
@@ -50,7 +53,7 @@ public:
 
 private:
     struct Trail {  // of one attempt on this rank
-        std::vector<std::uint64_t> forward, loss, gradient, result;  // by micro-batch and chunk; micro-batch; parameter
+        std::vector<std::uint64_t> hashes, loss, result;  // by HashSlots, those of a step; by micro-batch
         bool operator==(const Trail&) const = default;
     };
     struct Bad {  // what is first not finite on this rank: its place in the order of the step, and its name
@@ -78,10 +81,11 @@ private:
     std::string first_of_all(const Bad& mine) const;
     void note(std::int64_t order, const std::string& name);
     void put_back();
-    std::uint64_t hash_of(View<const std::byte> x);
+    View<const std::byte> on_host(View<const std::byte> x);
+    bool finite(View<const std::byte> x, Dtype dtype);  // of the backend's memory
 
     FaultSection config_;
-    Stream& stream_;
+    Backend backend_;
     Ranks ranks_;
     Model& model_;
     std::string host_;
@@ -94,7 +98,8 @@ private:
     Trail now_, first_, second_;
     std::string difference_;   // of the first and the second attempt
     Bad bad_;
-    std::vector<std::byte> scratch_;
+    std::vector<int> shown_;            // by parameter: how often this attempt has shown its gradient
+    std::vector<std::byte> looked_at_;  // from a GPU
 };
 
 }  // namespace keel

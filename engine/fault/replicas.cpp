@@ -4,26 +4,22 @@
 #include <numeric>
 
 #include "comm/agree.h"
-#include "kernels/reduce.h"
 
 namespace keel {
 
-Replicas::Replicas(const Config& config, Stream& stream, const Ranks& ranks, Model& model, const std::string& host, Findings& findings)
-    : stream_(stream), ranks_(ranks), model_(model), host_(host), findings_(findings), interval_(config.fault.replica_interval) {
+Replicas::Replicas(const Config& config, Stream& host_stream, const Ranks& ranks, Model& model, const std::string& host, Findings& findings)
+    : stream_(host_stream), ranks_(ranks), model_(model), host_(host), findings_(findings), interval_(config.fault.replica_interval) {
     const std::vector<Param>& specs = model.params().specs;
     std::vector<int> all(specs.size()), whole, tied;
     std::iota(all.begin(), all.end(), 0);
-    std::int64_t most = 1;
     for (const int i : all) {
         const Param& p = specs[static_cast<std::size_t>(i)];
         if (p.held != Held::cut) whole.push_back(i);
         if (p.name == "embed") tied.push_back(i);
-        most = std::max(most, p.size() * size_bytes(model.dtype()));
     }
     add(ranks_.replicas, all);
     add(ranks_.tp, whole);
     add(ranks_.embedding, tied);
-    scratch_.resize(static_cast<std::size_t>(reduce_scratch_bytes(most)));
 }
 
 void Replicas::add(Group& group, std::vector<int> params) {
@@ -37,17 +33,17 @@ void Replicas::compare(std::int64_t step, const StepPlan& plan) {
     if (interval_ == 0 || step % interval_ != 0 || ranks_.world.size() == 1) return;
     model_.gradients().need_all();
     bool differs = false;
-    for (Among& a : among_) {
-        for (std::size_t i = 0; i < a.params.size(); ++i) {
-            const Param& p = model_.params().specs[static_cast<std::size_t>(a.params[i])];
-            const std::int64_t size = size_bytes(model_.dtype());
-            std::uint64_t out = 0;
-            hash(stream_, {.out = View<std::uint64_t>(&out, {1}),
-                           .scratch = View<std::byte>(scratch_.data(), {static_cast<std::int64_t>(scratch_.size())}),
-                           .x = View<const std::byte>(model_.param_data() + p.offset * size, {p.size() * size})});
-            stream_.synchronize();
-            a.mine[i] = static_cast<std::int64_t>(out);
+    const HashSlots& slots = model_.hash_slots();
+    const std::int64_t element = size_bytes(model_.dtype());
+    for (const Among& a : among_)
+        for (const int p : a.params) {
+            const Param& param = model_.params().specs[static_cast<std::size_t>(p)];
+            model_.hash(slots.parameter(p), {model_.param_data() + param.offset * element, {param.size() * element}});
         }
+    const std::span<const std::uint64_t> hashes = model_.hashes();
+    for (Among& a : among_) {
+        for (std::size_t i = 0; i < a.params.size(); ++i)
+            a.mine[i] = static_cast<std::int64_t>(hashes[static_cast<std::size_t>(slots.parameter(a.params[i]))]);
         const View<std::int64_t> all(a.all.data(), {static_cast<std::int64_t>(a.all.size())});
         a.group.all_gather(stream_, all, View<const std::int64_t>(a.mine.data(), {static_cast<std::int64_t>(a.mine.size())}));
         for (std::size_t i = 0; i < a.all.size(); ++i) differs |= a.all[i] != a.mine[i % a.mine.size()];

@@ -21,7 +21,7 @@ namespace keel {
 class Replicas {
 public:
     // All must outlive it. Nothing is allocated afterwards, unless something differs.
-    Replicas(const Config& config, Stream& stream, const Ranks& ranks, Model& model, const std::string& host, Findings& findings);
+    Replicas(const Config& config, Stream& host_stream, const Ranks& ranks, Model& model, const std::string& host, Findings& findings);
 
     // Collective, once per step, counted from 1, before its update. Compares where a comparison is due.
     void compare(std::int64_t step, const StepPlan& plan);
@@ -35,14 +35,13 @@ private:
     void add(Group& group, std::vector<int> params);
     std::string differing(const Among& among) const;
 
-    Stream& stream_;
+    Stream& stream_;  // of the host
     Ranks ranks_;
     Model& model_;
     std::string host_;
     Findings& findings_;
     std::int64_t interval_;
     std::vector<Among> among_;
-    std::vector<std::byte> scratch_;
 };
 
 }  // namespace keel

@@ -26,7 +26,7 @@ public:
     static constexpr int arrays = 4;  // ids, labels, positions, lo: in a copy one behind the other, each as long as the batch
     struct Limits {
         std::int64_t tokens;         // of this rank's part of a micro-batch, at most
-        std::int64_t micro_batches;  // of a step, at most
+        std::int64_t micro_batches;  // of a step, at most, each as often as it is loaded
     };
     // `copies`: for each slot memory of the backend for a copy, [arrays * tokens], or none where the loader's arrays will do.
     BatchSlots(const Backend& backend, const ContextSlices& slices, std::int64_t slice, const Limits& limits,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/copy.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/linear.h"
 
@@ -11,10 +12,10 @@ namespace {
 
 // The three numbers of each token, over the vocabulary of all ranks.
 void join(Stream& s, const TensorParallel& tp, View<float> max, View<float> sum, View<float> target, View<float> common) {
-    std::copy_n(max.data(), max.size(), common.data());
+    copy<float>(s, common, max);
     tp.group.all_reduce_max(s, common);
     cross_entropy_merge(s, {.sum = sum, .max = max, .common = common});
-    std::copy_n(common.data(), common.size(), max.data());
+    copy<float>(s, max, common);
     tp.group.all_reduce(s, sum);
     tp.group.all_reduce(s, target);
 }

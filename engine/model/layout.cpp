@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "comm/nccl.h"
 #include "engine/model/batch_slots.h"
 #include "engine/model_shape.h"
 #include "engine/parallel/gradients.h"
@@ -296,10 +297,16 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
         }
     }
     loss = plan.reserve<float>("loss", {tokens}, always, Use::temporary);  // still there to be read after the micro-batch
-    reduce_scratch = plan.reserve<std::byte>("reduction scratch", {reduce_scratch_bytes(std::max(params.flat_size, tokens))},
+    std::int64_t hashed = rows * hidden * static_cast<std::int64_t>(sizeof(T));  // bytes at once, at most
+    for (const Param& p : params.specs) hashed = std::max(hashed, p.size() * static_cast<std::int64_t>(sizeof(float)));
+    reduce_scratch = plan.reserve<std::byte>("reduction scratch", {reduce_scratch_bytes(std::max({params.flat_size, tokens, hashed}))},
                                              always, Use::temporary);
     const std::int64_t pieces = use.training ? static_cast<std::int64_t>(params.owned.size()) : 0;
-    numbers = plan.reserve<double>("losses and squares", {use.micro_batches + pieces}, always, Use::temporary);
+    if (use.training)  // where sums are exact, every sequence shows its gradients, and a tied embedding twice
+        hashes = {.micro_batches = use.micro_batches, .chunks = last + 1, .params = static_cast<std::int64_t>(params.specs.size()),
+                  .uses = use.exact ? use.micro_batches * (model.tied ? 2 : 1) : 1};
+    numbers = plan.reserve<double>("losses, squares and hashes", {use.micro_batches + pieces + hashes.count()}, always, Use::temporary);
+    if (on_gpu() && use.training) lend_to_groups(plan, model);
     if (use.training) {
         gains = plan.reserve<float>("gains of all ranks", {Gradients::gain_elements(params)}, always, Use::communication);
         if (use.exact) {
@@ -308,6 +315,25 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
             limbs = plan.reserve<std::int64_t>("exact squares", {3 * whole}, always, Use::temporary);
         }
     }
+}
+
+// As much as the largest sum of each brings: activations and gradients of keys, a bucket, the embedding.
+template <class T> void ModelLayout<T>::lend_to_groups(MemoryPlan& plan, const ModelSection& model) {
+    constexpr std::int64_t element = sizeof(T);
+    const std::int64_t summed = use.exact ? 8 : 4, keys = use.tokens * shard.cp * dims.kv_size(), tokens = use.tokens * model.hidden;
+    std::int64_t bucket = 0, most = 0;
+    for (const Bucket& b : params.buckets.buckets) bucket = std::max(bucket, b.size() * summed);
+    const auto take = [&](std::int64_t ranks, std::int64_t bytes) {
+        if (ranks > 1) most = std::max(most, nccl_buffer_bytes(bytes, ranks));
+    };
+    take(shard.tp, tokens * element);
+    take(shard.cp, keys * element);
+    take(shard.replicas, bucket);
+    if (model.tied && (shard.has_embedding() || shard.has_head())) take(shard.stages > 1 ? 2 : 1, shard.vocab.size() * model.hidden * summed);
+    if (most > 0) peers = plan.reserve<std::byte>("sums of ranks", {most}, Life::always(), Use::communication);
+    if (shard.replicas > 1)
+        peers_beside = plan.reserve<std::byte>("sums of ranks, beside", {nccl_buffer_bytes(bucket, shard.replicas)}, Life::always(),
+                                               Use::communication);
 }
 
 // Of each element owned; and each rectangle of its own line.

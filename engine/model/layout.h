@@ -14,6 +14,7 @@
 #include "engine/memory/arena.h"
 #include "engine/memory/plan.h"
 #include "engine/model/block.h"
+#include "engine/model/hash_slots.h"
 #include "engine/model/params.h"
 #include "engine/model/timeline.h"
 #include "engine/parallel/layout.h"
@@ -107,13 +108,18 @@ template <class T> struct ModelLayout {
     Reserved<float> gains;                 // those that are summed over the tensor-parallel ranks, side by side
     Reserved<float> largest;               // with exact sums
     Reserved<std::int64_t> limbs;
-    Reserved<double> numbers;              // what the host reads of a step: losses of its micro-batches, squares of its gradients
-    Reserved<std::byte> embed_scratch;     // on a GPU
+    Reserved<double> numbers;              // what the host reads of a step (engine/model/step_numbers.h)
+    HashSlots hashes;                      // behind losses and squares
+    Reserved<std::byte> embed_scratch;     // on a GPU, as what follows
+    Reserved<std::byte> peers, peers_beside;  // where others' parts of a sum arrive (Group::lend); of what goes on beside
 
     // A slice is cut out of the batch, and a batch that waits for its backward outlives the loader's.
     bool copies_batch() const { return shard.stages > 1 || shard.cp > 1 || use.slots > 1 || on_gpu(); }
     bool on_gpu() const { return use.device != Device::cpu; }
     std::int64_t snapshot_bytes() const;
+
+private:
+    void lend_to_groups(MemoryPlan& plan, const ModelSection& model);
 };
 
 }  // namespace keel

@@ -1,7 +1,6 @@
 #include "engine/model/model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "engine/model/step_numbers.h"
 #include "kernels/adamw.h"
 #include "kernels/convert.h"
+#include "kernels/copy.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
 #include "kernels/reduce.h"
@@ -27,9 +27,9 @@ public:
         : config_(config.model), backend_(backend), stream_(backend.stream), ranks_(ranks),
           z_loss_(static_cast<float>(config.optim.z_loss)), plan_(),
           layout_(plan_, config.model, use, shard_of(config, ranks.place)), arena_(assigned(plan_), backend),
-          numbers_(backend_, arena_.view(layout_.numbers), use.micro_batches),
+          numbers_(backend_, arena_.view(layout_.numbers), use.micro_batches, layout_.hashes.count()),
           tp_{ranks_.tp, layout_.shard.sequence}, slices_(use.positions, use.training ? layout_.shard.cp : 1),
-          batches_(backend_, slices_, layout_.shard.cp_rank, {use.tokens, use.micro_batches}, batch_copies()) {
+          batches_(backend_, slices_, layout_.shard.cp_rank, {use.tokens, use.micro_batches * std::ssize(layout_.shard.chunks)}, batch_copies()) {
         if (use.device != stream_.device())
             fail("model: planned for ", name(use.device), ", but its stream is of ", name(stream_.device()));
         bind_state();
@@ -47,8 +47,9 @@ public:
         }
         if (layout_.shard.has_embedding()) embed_params_ = params_named("embed");
         if (layout_.shard.has_head()) head_params_ = {params_named("final_norm").first, static_cast<int>(params().specs.size())};
+        lend_to_groups();
         if (use.training)
-            gradients_.emplace(stream_, ranks_, config_, layout_.shard, params(),
+            gradients_.emplace(backend_, ranks_, config_, layout_.shard, params(),
                                Gradients::Buffers{.grad = grads(), .lookup = lookup(), .gains = arena_.view(layout_.gains),
                                                   .squares = numbers_.squares(),
                                                   .scratch = arena_.view(layout_.reduce_scratch), .param = param_data(),
@@ -83,10 +84,11 @@ public:
 
     void load(int slot, const Batch& batch) override { batches_.load(slot, batch); }
 
-    void refill(std::int64_t i, const Batch& batch) override {
-        batches_.refill(i, batch);
-        numbers_.repeat(i + 1);
+    void repeat(std::int64_t micro_batches) override {
+        numbers_.repeat(micro_batches);
+        gradients_->repeat();
     }
+    void refill(std::int64_t i, const Batch& batch) override { batches_.refill(i, batch); }
 
     void forward(int chunk, int slot) override {
         const SlotBatch& at = batches_[slot];
@@ -111,7 +113,7 @@ public:
         const View<T> out = slot_view(slot, &SlotLayout<T>::out);
         if (range.head) final_norm_forward(slot, x, delta, out);
         else if (delta) add<T>(stream_, {.y = flat(out), .a = flat(x), .b = flat(*delta)});
-        else if (out.data() != x.data()) std::memcpy(out.data(), x.data(), static_cast<std::size_t>(x.bytes()));
+        else if (out.data() != x.data()) copy<T>(stream_, out, x);
     }
 
     void backward(int chunk, int slot, int buffer, bool last) override {
@@ -194,6 +196,12 @@ public:
         load(0, batch), forward(0, 0);
         linear_forward<T, float>(stream_, {.y = out, .x = slot_view(0, &SlotLayout<T>::final_norm), .w = head_weight()});
     }
+
+    void hash(std::int64_t slot, View<const std::byte> x) override {
+        keel::hash(stream_, {.out = numbers_.next_hash(slot), .scratch = arena_.view(layout_.reduce_scratch), .x = x});
+    }
+    const HashSlots& hash_slots() const override { return layout_.hashes; }
+    std::span<const std::uint64_t> hashes() override { return numbers_.host_hashes(); }
 
     void reduce_grads() override {
         if (!gradients_->all_ready()) gradients_->ready(0, static_cast<int>(params().specs.size()));
@@ -336,6 +344,13 @@ private:
         std::vector<float> made(static_cast<std::size_t>(table.size()));
         rope_table(rope_config(config_, layout_.use.positions), View<float>(made.data(), {table.dim(0), table.dim(1)}));
         backend_.copy_in(table.data(), made.data(), table.bytes());
+    }
+
+    // Collectives of one stream, one after another, work in the same memory; those beside it in another.
+    void lend_to_groups() {
+        if (layout_.peers.index < 0) return;
+        for (Group* group : {&ranks_.tp, &ranks_.cp, &ranks_.replicas, &ranks_.embedding}) group->lend(arena_.view(layout_.peers));
+        if (layout_.peers_beside.index >= 0) ranks_.beside.lend(arena_.view(layout_.peers_beside));
     }
 
     View<T> param() const { return arena_.view(layout_.param); }

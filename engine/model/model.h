@@ -51,8 +51,9 @@ public:
     // One micro-batch through the part of the model that this rank holds. `slot` is where it is kept between its forward and
     // its backward (engine/parallel/pipeline.h); there is one, unless a pipeline has more under way.
     virtual void load(int slot, const Batch& batch) = 0;  // with one stage the batch must stay until its backward
-    // On a GPU, for a step that is queued again as it was (engine/overlap/step_graph.h): another batch, where the `i`th of that
-    // step was loaded from. Losses are taken as if all had been queued anew.
+    // On a GPU, for a step that is queued again as it was (engine/overlap/step_graph.h): its losses are taken as if its
+    // `micro_batches` had been queued anew; and another batch, where the `i`th of that step was loaded from.
+    virtual void repeat(std::int64_t micro_batches) = 0;
     virtual void refill(std::int64_t i, const Batch& batch) = 0;
     virtual void forward(int chunk, int slot) = 0;
     // Gradients of the summed loss accumulate. It works in one of the buffers of gradients. `last`: of this step, so that
@@ -64,6 +65,12 @@ public:
     // After forward of the last chunk: the summed loss without the z term; token_loss() has the parts until the next call.
     virtual double loss(int slot) = 0;
     virtual View<const float> token_loss() const = 0;
+
+    // A hash of what lies in the backend's memory: queued, into one of hash_slots(). hashes() has all of them, once what was
+    // queued is done, for which it waits.
+    virtual void hash(std::int64_t slot, View<const std::byte> x) = 0;
+    virtual const HashSlots& hash_slots() const = 0;
+    virtual std::span<const std::uint64_t> hashes() = 0;
 
     // What passes between stages, as bytes. Forward reads `input` and writes `output`; backward turns what lies in its buffer of
     // `gradient`, that of the output, into that of the input.

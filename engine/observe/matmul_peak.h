@@ -1,13 +1,39 @@
-// engine/observe/matmul_peak.h: what this machine reaches in a large matrix product: the ceiling a training step is
+// engine/observe/matmul_peak.h: what this machine, or its GPU, reaches in a large matrix product: the ceiling a training step is
 // measured against in the log. `keel bench` measures more, and longer.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
+#include "engine/memory/backend.h"
 #include "kernels/base/dtype.h"
-#include "kernels/base/stream.h"
 
 namespace keel {
 
-// FLOP/s on all threads of `stream`, best of a few products of 1024 x 1024 x 1024. Takes about a fifth of a second.
-double matmul_peak(Stream& stream, Dtype dtype);
+// y = x w^T as a linear layer computes it, all [n, n], x and w of `dtype` and y float, on numbers that are nothing special.
+class SquareProduct {
+public:
+    // `repeats` of them in one go. The backend outlives it.
+    SquareProduct(const Backend& backend, Dtype dtype, std::int64_t n, int repeats);
+    ~SquareProduct();
+    SquareProduct(const SquareProduct&) = delete;
+    SquareProduct& operator=(const SquareProduct&) = delete;
+    static std::int64_t bytes(Dtype dtype, std::int64_t n);
+
+    void operator()() const;  // done when it returns
+    double flops() const;     // of one go
+
+private:
+    struct Operands;
+    const Backend backend_;
+    const Dtype dtype_;
+    const std::int64_t n_;
+    const int repeats_;
+    std::unique_ptr<Operands> operands_;
+};
+
+// FLOP/s on all threads of the backend's stream, or on its GPU: the best of a few large products. Takes about a fifth of a
+// second. 0 on a simulated GPU.
+double matmul_peak(const Backend& backend, Dtype dtype);
 
 }  // namespace keel

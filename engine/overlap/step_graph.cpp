@@ -4,6 +4,11 @@
 
 namespace keel {
 
+bool can_be_one_graph(const Config& config) {
+    const ParallelSection& p = config.parallel;
+    return p.pp == 1 && (p.cp == 1 || p.context != "ring") && config.numerics.grad_sum != "exact" && config.inject.faults.empty();
+}
+
 StepGraph::Capture::~Capture() {
     if (!open_) return;
     try {

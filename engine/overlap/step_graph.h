@@ -2,17 +2,24 @@
 //
 // The first step of a size runs as it is queued: libraries choose their algorithms. The second is captured while it is queued
 // and then launched; later ones are launched again, on the batches of their own that lie where the graph reads them. What
-// changes from step to step, the update with its learning rate, is not part of it. On the CPU, and with --run.graph false,
-// every step is queued.
+// changes from step to step, the update with its learning rate, is not part of it. On the CPU, with --run.graph false, and where
+// a step cannot be a graph, every step is queued. Collectives are part of it: ranks meet when it is captured, and every rank
+// launches it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "engine/config.h"
 #include "engine/memory/backend.h"
 
 namespace keel {
+
+// Whether what a step queues depends on nothing but its size, and on no stream but this rank's own. Messages between ranks, of a
+// pipeline or a ring, join the streams of two GPUs by events, of which no graph may be a part; exact sums choose a scale for
+// every step; a fault that is injected is no part of any other step.
+bool can_be_one_graph(const Config& config);
 
 class StepGraph {
 public:

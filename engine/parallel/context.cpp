@@ -13,13 +13,13 @@ using namespace context;
 template <class T>
 void gather(Stream& s, const ContextParallel& cp, View<T> whole, View<T> ranks, View<const T> local) {
     const std::int64_t n = local.dim(0);
-    copy_rows<T>(s, ranks.rows(cp.group.rank() * n, n), local);
+    copy<T>(s, ranks.rows(cp.group.rank() * n, n), local);
     cp.group.all_gather(s, ranks, View<const T>(ranks.rows(cp.group.rank() * n, n)));
     for (std::int64_t rank = 0; rank < cp.group.size(); ++rank)
         for (std::int64_t row = 0; row < cp.rows; ++row)
             for (int half = 0; half < cp.slices.halves(); ++half) {
                 const Piece p = piece(cp, rank, row, half);
-                copy_rows<T>(s, whole.rows(p.whole, p.size), View<const T>(ranks.rows(rank * n + p.local, p.size)));
+                copy<T>(s, whole.rows(p.whole, p.size), View<const T>(ranks.rows(rank * n + p.local, p.size)));
             }
 }
 
@@ -31,11 +31,11 @@ void scatter(Stream& s, const ContextParallel& cp, View<T> local, View<T> ranks,
         for (std::int64_t row = 0; row < cp.rows; ++row)
             for (int half = 0; half < cp.slices.halves(); ++half) {
                 const Piece p = piece(cp, rank, row, half);
-                copy_rows<T>(s, ranks.rows(rank * n + p.local, p.size), whole.rows(p.whole, p.size));
+                copy<T>(s, ranks.rows(rank * n + p.local, p.size), whole.rows(p.whole, p.size));
             }
     const View<T> own = ranks.rows(cp.group.rank() * n, n);
     cp.group.reduce_scatter(s, own, View<const T>(ranks));
-    copy_rows<T>(s, local, own);
+    copy<T>(s, local, own);
 }
 
 template <class T>
@@ -91,8 +91,8 @@ void gather_backward(Stream& s, const ContextParallel& cp, const GatherBuffers<T
                                       .query_offset = p.begin,
                                       .scale = a.scale});
             if (!written) {
-                clear_rows(s, dkeys.rows(first + seen, seq_len - seen));
-                clear_rows(s, dvalues.rows(first + seen, seq_len - seen));
+                clear(s, dkeys.rows(first + seen, seq_len - seen));
+                clear(s, dvalues.rows(first + seen, seq_len - seen));
             } else {
                 const auto flat = [&](View<T> x, std::int64_t at) {
                     return x.rows(at, seen).reshape({seen * x.dim(1)});

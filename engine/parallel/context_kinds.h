@@ -3,27 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "engine/parallel/context.h"
 #include "kernels/base/dtype.h"
+#include "kernels/copy.h"
 
 namespace keel::context {
-
-template <class T>
-void copy_rows(Stream& s, View<T> to, View<const T> from) {
-    constexpr std::int64_t tile = 64;
-    s.parallel(ceil_div(from.dim(0), tile), [&](std::int64_t t, int) {
-        for (std::int64_t i = t * tile; i < std::min(from.dim(0), (t + 1) * tile); ++i)
-            std::memcpy(to.row(i), from.row(i), static_cast<std::size_t>(from.dim(1)) * sizeof(T));
-    });
-}
-
-template <class T>
-void clear_rows(Stream& s, View<T> x) {
-    s.parallel(x.dim(0),
-               [&](std::int64_t i, int) { std::memset(x.row(i), 0, static_cast<std::size_t>(x.dim(1)) * sizeof(T)); });
-}
 
 // The pieces of a micro-batch in which local tokens and tokens of whole rows are both contiguous: range `half` of row
 // `row` of `rank`.

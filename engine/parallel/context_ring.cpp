@@ -47,14 +47,17 @@ private:
 };
 constexpr int keys_channel = 0, gradients_channel = 1;
 
-// Calls visit(queries, keys) for ranges of this rank and of `owner` that see each other, a range's own keys first.
+// Calls visit(queries, keys) for ranges of this rank and of `owner` that see each other, a range's own keys first. The
+// host does not read the `lo` of a GPU: there every pair that a causal mask lets see each other is visited, and what sees
+// nothing changes no bit.
 template <class Visit>
-void for_pairs(const ContextParallel& cp, std::int64_t owner, View<const std::int32_t> lo, Visit visit) {
+void for_pairs(const Stream& s, const ContextParallel& cp, std::int64_t owner, View<const std::int32_t> lo, Visit visit) {
     for (std::int64_t row = 0; row < cp.rows; ++row)
         for (int half = 0; half < cp.slices.halves(); ++half) {
             const Piece queries = piece(cp, cp.group.rank(), row, half);
             const std::int32_t* const first = lo.data() + queries.local;
-            const std::int64_t first_key = *std::min_element(first, first + queries.size);
+            const std::int64_t first_key =
+                s.device() == Device::cpu ? *std::min_element(first, first + queries.size) : 0;
             for (int i = 0; i < cp.slices.halves(); ++i) {
                 const int key_half = i ^ half;
                 if (ring_sees(cp.slices, cp.group.rank(), half, owner, key_half, first_key))
@@ -75,8 +78,8 @@ View<float> sums(View<T> result, const std::optional<View<float>>& buffer) {
 template <class T>
 void send_own(Stream& s, Belt<T>& belt, View<const T> k, View<const T> v) {
     const View<T> slice = belt.take(0);
-    copy_rows<T>(s, slice.rows(0, k.dim(0)), k);
-    copy_rows<T>(s, slice.rows(k.dim(0), k.dim(0)), v);
+    copy<T>(s, slice.rows(0, k.dim(0)), k);
+    copy<T>(s, slice.rows(k.dim(0), k.dim(0)), v);
     belt.send(0);
 }
 // Those of another rank, come from the left; they travel on unless everybody has seen them.
@@ -102,7 +105,7 @@ void ring_forward(Stream& s, const ContextParallel& cp, const RingBuffers<T>& b,
             const View<const T> slice = next(belt, step, step + 1 < ranks);
             k = slice.rows(0, n), v = slice.rows(n, n);
         }
-        for_pairs(cp, (rank - step + ranks) % ranks, a.lo, [&](const Piece& queries, const Piece& keys) {
+        for_pairs(s, cp, (rank - step + ranks) % ranks, a.lo, [&](const Piece& queries, const Piece& keys) {
             const View<T> y = b.part.rows(0, queries.size);
             const View<float> lse(b.part_lse->data(), {heads, queries.size});
             attention_forward<T>(s, {.y = y,
@@ -136,7 +139,7 @@ void ring_backward(Stream& s, const ContextParallel& cp, const RingBuffers<T>& b
     Belt<T> belt(s, cp.group, b.slices, 2 * n, kv, keys_channel);
     Belt<float> gradients(s, cp.group, *b.dslices, 2 * n, kv, gradients_channel);
     send_own<T>(s, belt, a.k, a.v);
-    clear_rows(s, dq);
+    clear(s, dq);
     for (std::int64_t step = 1; step <= ranks; ++step) {
         const bool own = step == ranks;
         View<const T> k = a.k, v = a.v;
@@ -145,8 +148,8 @@ void ring_backward(Stream& s, const ContextParallel& cp, const RingBuffers<T>& b
             k = slice.rows(0, n), v = slice.rows(n, n);
         }
         const View<float> sum = gradients.take(step);
-        clear_rows(s, sum);
-        for_pairs(cp, (rank - step + ranks) % ranks, a.lo, [&](const Piece& queries, const Piece& keys) {
+        clear(s, sum);
+        for_pairs(s, cp, (rank - step + ranks) % ranks, a.lo, [&](const Piece& queries, const Piece& keys) {
             const View<T> part = b.part.rows(0, queries.size), dk = b.part_dk->rows(0, keys.size),
                           dv = b.part_dv->rows(0, keys.size);
             attention_backward<T>(s, {.dq = part,

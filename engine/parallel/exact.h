@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "comm/group.h"
+#include "engine/memory/backend.h"
 #include "engine/model/params.h"
 #include "kernels/base/stream.h"
 #include "kernels/base/view.h"
@@ -33,7 +34,7 @@ public:
     static constexpr int unknown = 1 << 20;  // no scale yet
 
     // `whole_index`: of each parameter of `params`, its number in the whole model. Everything must outlive it.
-    ExactSums(Stream& stream, const ParamTable& params, const std::vector<int>& whole_index, const Buffers& buffers);
+    ExactSums(const Backend& backend, const ParamTable& params, const std::vector<int>& whole_index, const Buffers& buffers);
 
     void begin();                                      // of a step, or of running it again
     void add(int param, View<const float> gradient);   // what one sequence gives, one of its two uses if it is tied
@@ -62,16 +63,20 @@ public:
 private:
     void measure_begin();
     void measure(const ShardPiece& piece, View<const float> gradient);
+    void agree_on_largest(Group& world);
     bool measure_end(Group& world);  // false: one of them is not finite
     void square(const ShardPiece& piece, View<const float> gradient);
     double total(Group& world);
     std::size_t whole(int param) const { return static_cast<std::size_t>(whole_index_[static_cast<std::size_t>(param)]); }
 
-    Stream& stream_;
+    Backend backend_;
+    Stream& stream_;  // the backend's
     const ParamTable& params_;
     const std::vector<int>& whole_index_;
     Buffers b_;
     std::vector<int> scales_, next_, square_scales_;
+    std::vector<float> largest_;        // of all ranks, as the host has it
+    std::vector<std::int64_t> limbs_;
     bool finite_ = true;
 };
 

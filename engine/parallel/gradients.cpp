@@ -6,6 +6,7 @@
 #include <map>
 
 #include "kernels/convert.h"
+#include "kernels/copy.h"
 #include "kernels/reduce.h"
 
 namespace keel {
@@ -21,9 +22,9 @@ std::int64_t Gradients::gain_elements(const ParamTable& params) {
     return n;
 }
 
-Gradients::Gradients(Stream& stream, const Ranks& ranks, const ModelSection& model, const Shard& shard, const ParamTable& params,
+Gradients::Gradients(const Backend& backend, const Ranks& ranks, const ModelSection& model, const Shard& shard, const ParamTable& params,
                      const Buffers& buffers)
-    : stream_(stream), ranks_(ranks), params_(params), b_(buffers), tied_(model.tied), tied_across_stages_(model.tied && shard.stages > 1),
+    : backend_(backend), stream_(backend.stream), ranks_(ranks), params_(params), b_(buffers), tied_(model.tied), tied_across_stages_(model.tied && shard.stages > 1),
       missing_(params.buckets.buckets.size()), is_ready_(params.specs.size()), reducing_(missing_.size()),
       fetching_(missing_.size()), reduced_(missing_.size()) {
     const ParamTable whole(model);
@@ -33,8 +34,8 @@ Gradients::Gradients(Stream& stream, const Ranks& ranks, const ModelSection& mod
     whole_squares_.resize(whole.specs.size());
     if (b_.squares.size() != static_cast<std::int64_t>(params.owned.size()))
         fail("gradients: ", b_.squares.size(), " sums of squares for ", params.owned.size(), " pieces");
-    if (ranks_.replicas.size() > 1) worker_ = std::make_unique<Worker>(2 * static_cast<int>(missing_.size()) + 2);
-    if (b_.exact) exact_.emplace(stream_, params_, whole_index_, *b_.exact);
+    if (ranks_.replicas.size() > 1) worker_ = make_worker(backend_, 2 * static_cast<int>(missing_.size()) + 2);
+    if (b_.exact) exact_.emplace(backend_, params_, whole_index_, *b_.exact);
 }
 
 void Gradients::overlap(bool reduce, bool gather) {
@@ -48,6 +49,7 @@ void Gradients::begin() {
     std::ranges::fill(reducing_, 0);
     std::ranges::fill(reduced_, 0);
     if (exact_) exact_->begin();
+    if (backend_.gpu && overlap_gather_) fetch_all();
 }
 
 void Gradients::ready(int first, int last) {
@@ -104,14 +106,14 @@ void Gradients::sum_gains(int bucket) {
         for (std::size_t i = 0; i < params_.specs.size(); ++i) {
             const Param& p = params_.specs[i];
             if (!is_gain(p) || params_.buckets.bucket_of[i] != bucket) continue;
-            body(b_.grad.data() + p.offset, b_.gains.data() + n, p.size());
+            body(b_.grad.rows(p.offset, p.size()), b_.gains.rows(n, p.size()));
             n += p.size();
         }
     };
-    each([](const float* grad, float* gains, std::int64_t size) { std::copy_n(grad, size, gains); });
+    each([&](View<float> grad, View<float> gains) { copy<float>(stream_, gains, grad); });
     if (n == 0) return;
     ranks_.tp.all_reduce(stream_, b_.gains.rows(0, n));
-    each([](float* grad, const float* gains, std::int64_t size) { std::copy_n(gains, size, grad); });
+    each([&](View<float> grad, View<float> gains) { copy<float>(stream_, grad, gains); });
 }
 
 void Gradients::reduce(int bucket, Group& group, Stream& stream) {
@@ -128,7 +130,15 @@ void Gradients::reduce(int bucket, Group& group, Stream& stream) {
 
 bool Gradients::all_ready() const { return std::ranges::all_of(missing_, [](int n) { return n == 0; }); }
 
+void Gradients::give_up() {
+    if (!backend_.gpu) return;
+    std::ranges::fill(reducing_, 0);
+    std::ranges::fill(fetching_, 0);
+    behind_ = overlap_gather_;
+}
+
 void Gradients::finish() {
+    need_all();  // a rank without a micro-batch has needed none
     for (std::size_t i = 0; i < is_ready_.size(); ++i)
         if (!is_ready_[i]) fail("gradients: " + params_.specs[i].name + " never became ready in this step");
     if (tied_across_stages_ && ranks_.embedding.size() > 1) {
@@ -193,6 +203,12 @@ void Gradients::fetch(int bucket, Group& group, Stream& stream) {
 void Gradients::gather() {
     std::ranges::fill(fetching_, 0);
     if (ranks_.replicas.size() == 1) return;
+    behind_ = backend_.gpu && overlap_gather_;
+    if (!behind_) fetch_all();
+}
+
+void Gradients::fetch_all() {
+    behind_ = false;
     for (int bucket = static_cast<int>(missing_.size()) - 1; bucket >= 0; --bucket) {  // forward reads the last one first
         if (!overlap_gather_) {
             const Spans::Scope span(spans_, "gather", bucket);
@@ -211,6 +227,7 @@ void Gradients::gather() {
 
 void Gradients::need(int first, int last) {
     if (!worker_) return;
+    if (behind_) fetch_all();
     for (int i = first; i < last; ++i) {
         const auto bucket = static_cast<std::size_t>(params_.buckets.bucket_of[static_cast<std::size_t>(i)]);
         if (fetching_[bucket]) wait(std::exchange(fetching_[bucket], 0));

@@ -7,8 +7,9 @@
 // with the sums of its own shard, updates that, and the new parameters are gathered back, bucket by bucket, the ones forward
 // reads first in front. Rajbhandari et al. 2020, arXiv:1910.02054 (stage 1).
 //
-// With overlap a thread of its own reduces and gathers while backward and forward go on. It changes no bit: which ranks add
-// what in which order is fixed by the bucket.
+// With overlap a worker of its own (engine/overlap/worker.h) reduces and gathers while backward and forward go on. It changes no
+// bit: which ranks add what in which order is fixed by the bucket. On a GPU a gather ahead is queued when the next step begins,
+// so that it is part of that step's graph, or by whoever needs parameters before.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ public:
         std::optional<ExactSums::Buffers> exact;  // where gradients are summed as integers; grad then has one sequence's
     };
     // Everything must outlive it.
-    Gradients(Stream& stream, const Ranks& ranks, const ModelSection& model, const Shard& shard, const ParamTable& params,
+    Gradients(const Backend& backend, const Ranks& ranks, const ModelSection& model, const Shard& shard, const ParamTable& params,
               const Buffers& buffers);
 
     // Elements of the gains that are summed over the tensor-parallel ranks.
@@ -53,6 +54,10 @@ public:
 
     // A new step begins: nothing is ready.
     void begin();
+    // A graph queues a step again from its beginning, with what it gathers (engine/overlap/step_graph.h).
+    void repeat() { behind_ = false; }
+    // A step was given up before all of it was queued; what it had gathered may be in a graph that will never be.
+    void give_up();
     // The gradients of parameters [first, last) of the table will not change any more in this step.
     void ready(int first, int last);
     bool all_ready() const;
@@ -86,16 +91,19 @@ public:
 private:
     void reduce(int bucket, Group& group, Stream& stream);
     void fetch(int bucket, Group& group, Stream& stream);
+    void fetch_all();
     void sum_gains(int bucket);
     void square();
     bool counts(const ShardPiece& piece) const;  // in the norm: elsewhere it is counted by another rank
     void wait(std::int64_t task);
 
-    Stream& stream_;
+    Backend backend_;
+    Stream& stream_;  // the backend's
     Ranks ranks_;
     const ParamTable& params_;
     Buffers b_;
     bool tied_, tied_across_stages_, overlap_reduce_ = false, overlap_gather_ = false;
+    bool behind_ = false;                          // parameters were updated, and a gather is still to be queued
     std::vector<int> whole_index_;                 // of each parameter, in the whole model
     std::vector<double> whole_squares_;            // of each of the whole model
     std::vector<int> missing_;                     // per bucket: gradients that are not ready

@@ -353,6 +353,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
+    Sizes sizes;
+    if (!agree(*desc, *a, *b, *c, *d, sizes) || algo->data[0] != algorithm_mark) return CUBLAS_STATUS_INVALID_VALUE;
+    result->workspaceSize = algo->data[1];
+    result->state = CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
+}
+// There is one algorithm, and it has no tiles.
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which, void* value,
+                                                    std::size_t bytes, std::size_t*) {
+    const std::uint32_t is = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 1 : 0;
+    if (bytes != sizeof is) return refuse("an attribute of an algorithm has another size");
+    std::memcpy(value, &is, sizeof is);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,

@@ -196,18 +196,30 @@ TEST(Cli, ADeviceTrainsOrIsRefusedInOneLine) {
     std::ofstream(folder.path() / "a.txt") << "one two two three three three\n";
     ASSERT_EQ(keel("tokenizer train --vocab 260 --out " + path + "/tok " + path + "/a.txt").code, 0);
     ASSERT_EQ(keel("tokenize --tokenizer " + path + "/tok --out " + path + "/a.tok " + path + "/a.txt").code, 0);
-    const std::string words = "train --model.hidden 8 --model.layers 1 --model.heads 1 --model.ffn 8 --data.seq_len 8 --run.threads 1 "
-                              "--train.global_batch 1 --train.steps 3 --train.sample_prompt one --data.tokenizer " + path +
-                              "/tok --data.train " + path + "/a.tok --run.dir " + path + "/run --device ";
-    const Outcome here = keel("devices"), trained = keel(words + "cudasim");
+    const auto on = [&](const std::string& device, int gpus) {
+        const std::string n = std::to_string(gpus);
+        return "train --model.hidden 8 --model.layers 1 --model.heads 1 --model.ffn 8 --data.seq_len 8 --run.threads 1 --train.micro_batch 1 "
+               "--train.steps 3 --train.sample_prompt one --data.tokenizer " + path + "/tok --data.train " + path + "/a.tok --run.dir " +
+               path + "/run" + n + " --train.global_batch " + n + " --parallel.dp " + n + " --device " + device;
+    };
+    const Outcome here = keel("devices"), trained = keel(on("cudasim", 1));
     EXPECT_NE(here.out.find("cudasim  cudasim, sm_90"), std::string::npos) << here.out;
+    for (const char* what : {", 8 of them\n", "runtime 13.0, ", "cublasLt ", "NCCL 2.", "kernels for "})
+        EXPECT_NE(here.out.find(what), std::string::npos) << what << " in " << here.out;
     EXPECT_EQ(trained.code, 0) << trained.err;
     EXPECT_NE(trained.out.find("per epoch, cudasim, sm_90"), std::string::npos) << trained.out;
+    const Outcome both = keel(on("cudasim", 2));
+    EXPECT_EQ(both.code, 0) << both.err;
+    EXPECT_NE(both.out.find("2 ranks (nccl):"), std::string::npos) << both.out;
+    const Outcome nine = keel(on("cudasim", 9));
+    EXPECT_EQ(nine.code, 2);
+    EXPECT_NE(nine.err.find(", which shows 8 GPUs; every rank needs one of its own: start fewer, or lower --parallel.tp, pp, cp or dp"),
+              std::string::npos) << nine.err;
     const std::string refused = "\ncuda     not offered: ";
     const auto at = here.out.find(refused);
     if (at == std::string::npos) return;
     const auto why = here.out.substr(at + refused.size(), here.out.find('\n', at + 1) - at - refused.size());
-    expect_usage_error(words + "cuda", "--run.device cuda: " + why + "; leave it out to train on the CPU");
+    expect_usage_error(on("cuda", 1), "--run.device cuda: " + why + "; leave it out to train on the CPU");
 }
 
 TEST(Cli, ATokenizerCannotTakeThePlaceOfAFile) {

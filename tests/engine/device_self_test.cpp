@@ -25,7 +25,9 @@ public:
     std::int64_t held = 0;  // allocations
 
     Device device() const override { return gpu_->device(); }
-    std::string describe() const override { return "a GPU of the test"; }
+    std::string name() const override { return "a GPU of the test"; }
+    std::string describe() const override { return name(); }
+    std::string kernels() const override { return gpu_->kernels(); }
     std::string libraries() const override { return gpu_->libraries(); }
     std::string bus_id() const override { return "0000:3b:00.0"; }
     std::int64_t free_bytes() const override { return gpu_->free_bytes(); }
@@ -48,6 +50,9 @@ public:
         if (on_copy_out) on_copy_out(static_cast<std::byte*>(to), bytes);
     }
     void fill(Stream& stream, void* data, int byte, std::int64_t bytes) override { gpu_->fill(stream, data, byte, bytes); }
+    std::unique_ptr<GpuEvent> make_event() override { return gpu_->make_event(); }
+    void record(GpuEvent& event, Stream& stream) override { gpu_->record(event, stream); }
+    void wait(Stream& stream, GpuEvent& event) override { gpu_->wait(stream, event); }
     void begin_capture(Stream& stream) override { gpu_->begin_capture(stream); }
     std::unique_ptr<GpuGraph> end_capture(Stream& stream) override { return gpu_->end_capture(stream); }
     void launch(GpuGraph& graph, Stream& stream) override { gpu_->launch(graph, stream); }

@@ -5,6 +5,7 @@
 
 #include "engine/config_check.h"
 #include "engine/model_shape.h"
+#include "engine/observe/datasheet.h"
 #include "engine/observe/mfu.h"
 #include "kernels/base/error.h"
 
@@ -136,4 +137,12 @@ TEST(Mfu, APeakIsADeviceOrANumber) {
     c.model.dtype = "f32";
     EXPECT_EQ(message("h100"), "--observe.device_peak h100 is its peak in bf16, but --model.dtype is f32; give the number of TFLOP/s instead");
     EXPECT_EQ(peak("67"), 67e12);
+}
+
+TEST(Datasheet, IsFoundByTheNameThatADriverGives) {
+    for (const auto& [name, tflops] :
+         {std::pair{"NVIDIA A100-SXM4-80GB", 312.0}, {"NVIDIA H100 80GB HBM3", 989.0}, {"NVIDIA H100 PCIe", 756.5}, {"NVIDIA H100 NVL", 835.5},
+          {"NVIDIA H200", 989.0}, {"NVIDIA GH200 480GB", 989.0}, {"NVIDIA B200", 2250.0}, {"NVIDIA GB200", 2500.0}, {"NVIDIA L40S", 362.0},
+          {"NVIDIA GeForce RTX 3090", 0.0}, {"cudasim", 0.0}})
+        EXPECT_EQ(datasheet_tflops(name), tflops) << name;
 }
