@@ -22,6 +22,7 @@
 #include "engine/presets.h"
 #include "kernels/base/error.h"
 #include "kernels/gpu.h"
+#include "kernels/hopper.h"
 
 namespace keel {
 
@@ -313,6 +314,8 @@ void check_memory_and_run(const Config& c) {
         fail_usage("--profile.stop ", c.profile.stop, " is not after --profile.start ", c.profile.start);
     if (c.profile.start + c.profile.stop > 0 && device_of(c) == Device::cpu)
         fail_usage("--profile.start and --profile.stop are for the profilers of GPUs; leave them out, or give --run.device");
+    if (c.run.hopper && device_of(c) == Device::cpu)
+        fail_usage("--run.hopper is for GPUs; leave it out, or give --run.device");
 }
 
 void check_fault(const FaultSection& f) {
@@ -352,6 +355,8 @@ void check_device(const Config& config, std::int64_t ranks) {
     if (device == Device::cpu) return;
     const std::string asked = "--run.device " + config.run.device;
     if (const auto why = why_no_gpu(device)) fail_usage(asked, ": ", *why, "; leave it out to train on the CPU");
+    if (config.run.hopper)
+        if (const auto why_no = why_no_hopper(device)) fail_usage("--run.hopper: ", *why_no, "; leave it out");
     if (ranks > 1)
         if (const auto why = why_no_nccl(device)) fail_usage(asked, " with ", ranks, " ranks: ", *why);
     if (config.model.dtype == "f16")

@@ -28,6 +28,7 @@
 #include "engine/state.h"
 #include "kernels/base/file.h"
 #include "kernels/base/hex.h"
+#include "kernels/hopper.h"
 
 namespace keel {
 namespace fs = std::filesystem;
@@ -276,6 +277,7 @@ Run::Run(Config asked, World* given)
       model(nullptr),
       skip(config.fault.skip),
       loader(data, loader_spec(config)) {
+    if (config.run.hopper) allow_hopper(*queue);
     const bool first = world.rank() == 0;
     if (gpu) read_products(gpu->device(), config.run.dir);  // before any is met
     agree_on_start(*this);

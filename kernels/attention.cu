@@ -1,10 +1,9 @@
 // The CUDA bodies of kernels/attention.h, forward. Two kernels:
 //
 // tiles    bf16, head_dim up to 128 in whole 16 bytes, aligned rows, scale above zero: tensor cores (sm_80). A block
-// takes one
-//          head and a tile of queries, each of its four warps some rows of it. Q, one tile of K and one of V lie in
-//          shared memory; the next K comes while P V is computed, and V while Q K is. P goes from accumulator to
-//          operand in registers.
+//          takes one head and a tile of queries, each of its four warps some rows of it. Q, one tile of K and one of V
+//          lie in shared memory; the next K comes while P V is computed, and V while Q K is. P goes from accumulator to
+//          operand in registers. attention_hopper.cu takes their place on a stream that allows it (kernels/hopper.h).
 // any      everything else, float among it: a warp per query and head, a lane per key.
 //
 // Tiles of keys begin at multiples of their size, counted from the row's beginning (key 0, not key_begin): what else is
@@ -194,6 +193,9 @@ void forward_any(Stream& stream, const Forward<T>& a, int heads) {
 
 }  // namespace
 
+// attention_hopper.cu; where it is built.
+void attention_forward_hopper(Stream& stream, const AttentionForward<bf16>& args);
+
 template <>
 void run(Stream& stream, const AttentionForward<float>& args) {
     forward_any(stream, arguments(args), static_cast<int>(args.q.dim(1) / args.head_dim));
@@ -206,6 +208,10 @@ void run(Stream& stream, const AttentionForward<bf16>& args) {
         args.head_dim % 8 == 0 && in_chunks(args.y) && in_chunks(args.q) && in_chunks(args.k) && in_chunks(args.v);
     if (!aligned || args.head_dim > 128 || !(args.scale > 0) || args.k.dim(0) == 0)
         forward_any(stream, arguments(args), heads);
+#if KEEL_HOPPER || !defined(__CUDACC__)
+    else if (stream.hopper())
+        attention_forward_hopper(stream, args);
+#endif
     else if (args.head_dim <= 64)
         forward_tiles<64, 2, 64>(stream, arguments(args), heads);
     else

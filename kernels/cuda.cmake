@@ -19,7 +19,7 @@ function(keel_sim_sources target)
 endfunction()
 
 add_library(keel_kernels_sim)
-keel_sim_sources(keel_kernels_sim ${KEEL_CUDA_SOURCES})
+keel_sim_sources(keel_kernels_sim ${KEEL_CUDA_SOURCES} ${KEEL_HOPPER_SOURCES})
 target_link_libraries(keel_kernels_sim PUBLIC keel_base keel_cudasim)
 
 set(KEEL_CUDA "auto" CACHE STRING "build the kernels with nvcc: auto (where one is found), on, off")
@@ -28,16 +28,20 @@ if(KEEL_CUDA STREQUAL "on" AND NOT KEEL_NVCC)
   message(FATAL_ERROR "KEEL_CUDA is on, but no nvcc was found; set KEEL_NVCC to it")
 endif()
 
-# keel_nvcc_objects(OUT FILES … [FLAGS …]): the objects of .cu files compiled by nvcc. What ptxas says of registers and shared memory
+# keel_nvcc_objects(OUT FILES … [FLAGS …] [ARCHITECTURES …]): the objects of .cu files compiled by nvcc. What ptxas says of registers and shared memory
 # stays beside each, as FILE.cu.o.ptxas.
 function(keel_nvcc_objects out)
-  cmake_parse_arguments(PARSE_ARGV 1 nvcc "" "" "FLAGS")
+  cmake_parse_arguments(PARSE_ARGV 1 nvcc "" "" "FLAGS;ARCHITECTURES")
+  if(NOT nvcc_ARCHITECTURES)
+    set(nvcc_ARCHITECTURES 80 90a)
+  endif()
+  list(TRANSFORM nvcc_ARCHITECTURES REPLACE "(.+)" "-gencode;arch=compute_\\1,code=sm_\\1")
   set(objects)
   foreach(source ${nvcc_UNPARSED_ARGUMENTS})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${source}.o)
     add_custom_command(OUTPUT ${object} BYPRODUCTS ${object}.ptxas
       COMMAND ${CMAKE_SOURCE_DIR}/kernels/nvcc.sh ${object} ${object}.ptxas ${CMAKE_CXX_COMPILER_LAUNCHER} ${KEEL_NVCC} -std=c++20 -O3 -lineinfo
-        -I${CMAKE_SOURCE_DIR} ${nvcc_FLAGS} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a
+        -I${CMAKE_SOURCE_DIR} ${nvcc_FLAGS} ${nvcc_ARCHITECTURES}
         --Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage
         -Xcompiler -Wall,-Wextra,-Wshadow,-Wno-unused-function,-march=${KEEL_ARCH}
         -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
@@ -58,7 +62,11 @@ execute_process(COMMAND ${KEEL_NVCC} --version OUTPUT_VARIABLE nvcc_says)
 string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" nvcc_says "${nvcc_says}")
 set(KEEL_CUDA_VERSION "${CMAKE_MATCH_1}" PARENT_SCOPE)
 find_library(KEEL_CUDART cudart_static HINTS ${cuda_root}/lib64 ${cuda_root}/lib REQUIRED)
-keel_nvcc_objects(objects ${KEEL_CUDA_SOURCES})
+keel_nvcc_objects(objects ${KEEL_CUDA_SOURCES} FLAGS -DKEEL_HOPPER=$<BOOL:${KEEL_HOPPER}>)
+if(KEEL_HOPPER)
+  keel_nvcc_objects(hopper_objects ${KEEL_HOPPER_SOURCES} ARCHITECTURES 90a)
+  list(APPEND objects ${hopper_objects})
+endif()
 add_library(keel_kernels_cuda STATIC ${objects})
 set_target_properties(keel_kernels_cuda PROPERTIES LINKER_LANGUAGE CXX)
 target_link_libraries(keel_kernels_cuda PUBLIC keel_base ${KEEL_CUDART} ${CMAKE_DL_LIBS} rt Threads::Threads)

@@ -40,6 +40,8 @@ public:
 
     Device device() const { return device_; }
     void* native() const { return native_; }      // of a GPU
+    bool hopper() const { return hopper_; }       // whether ops may take kernels for sm_90a alone (kernels/hopper.h)
+    void allow_hopper() { hopper_ = true; }
     int threads() const;
     std::int64_t workspace_bytes() const;         // per thread
     std::byte* workspace(int thread) const;       // scratch of one thread, for the length of one tile
@@ -67,6 +69,7 @@ private:
     std::unique_ptr<Crew> crew_;  // of the CPU
     Device device_ = Device::cpu;
     void* native_ = nullptr;
+    bool hopper_ = false;
     void (*wait_)(void*) = nullptr;
 };
 

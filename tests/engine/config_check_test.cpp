@@ -321,6 +321,7 @@ TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
     EXPECT_REFUSED((c.profile.start = 5, c.profile.stop = 5), "--profile.stop 5 is not after --profile.start 5");
     EXPECT_REFUSED(c.profile.start = 5,
                    "--profile.start and --profile.stop are for the profilers of GPUs; leave them out, or give --run.device");
+    EXPECT_REFUSED(c.run.hopper = true, "--run.hopper is for GPUs; leave it out, or give --run.device");
     EXPECT_REFUSED(c.run.device = "gpu", "--run.device is \"gpu\"; did you mean cpu? Choices are cpu, cuda, cudasim");
 }
 

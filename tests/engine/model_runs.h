@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/model/model.h"
+#include "kernels/hopper.h"
 #include "tests/engine/model_golden.h"
 #include "tests/engine/reference_model.h"
 
@@ -32,6 +33,7 @@ public:
               const std::string& recompute = "none", double z_loss = 0, Device device = Device::cpu);
     Pass pass(const Rows& rows);  // gradients start from zero; on the CPU
     Curve train(const ModelGolden& golden);
+    void allow_hopper() { keel::allow_hopper(*queue_); }
     Model& model() { return *model_; }
 
 private:

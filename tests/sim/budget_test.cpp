@@ -1,6 +1,6 @@
 // What nvcc's assembler makes of every kernel, held against tests/sim/kernel_budgets.txt: no spill, no more registers
-// and shared memory than planned, and as many tensor-core, ldmatrix and cp.async instructions as the kernel is written
-// with.
+// and shared memory than planned, and as many instructions of tensor cores and of asynchronous copies as the kernel is
+// written with.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,15 +25,18 @@ std::string key_of(const Kernel& k, const std::string& file) {
     return "sm_" + std::to_string(k.architecture) + " " + file + ": " + k.name;
 }
 struct Budget {
-    int registers = 0, shared_bytes = 0, mma = 0, ldmatrix = 0, cp_async = 0;
+    int registers = 0, shared_bytes = 0, mma = 0, ldmatrix = 0, cp_async = 0, wgmma = 0, bulk = 0;
     auto operator<=>(const Budget&) const = default;
 };
 // Registers are handed out by eights.
-Budget budget_of(const Kernel& k) { return {(k.registers + 7) / 8 * 8, k.shared_bytes, k.mma, k.ldmatrix, k.cp_async}; }
+Budget budget_of(const Kernel& k) {
+    return {(k.registers + 7) / 8 * 8, k.shared_bytes, k.mma, k.ldmatrix, k.cp_async, k.wgmma, k.bulk};
+}
 std::string line_of(const std::string& key, const Budget& b) {
     std::ostringstream out;
     out << key << " | " << b.registers << ' ' << b.shared_bytes << ' ' << b.mma << ' ' << b.ldmatrix << ' '
         << b.cp_async;
+    if (b.wgmma + b.bulk > 0) out << ' ' << b.wgmma << ' ' << b.bulk;
     return out.str();
 }
 
@@ -49,7 +52,8 @@ Budgets read_budgets() {
         const auto bar = line.find(" | ");
         if (line.starts_with("#") || bar == std::string::npos) continue;
         Budget b;
-        std::istringstream(line.substr(bar + 3)) >> b.registers >> b.shared_bytes >> b.mma >> b.ldmatrix >> b.cp_async;
+        std::istringstream(line.substr(bar + 3)) >> b.registers >> b.shared_bytes >> b.mma >> b.ldmatrix >> b.cp_async >>
+            b.wgmma >> b.bulk;  // the last two may be left out
         budgets.of[line.substr(0, bar)] = b;
     }
     return budgets;
@@ -94,12 +98,16 @@ TEST(KernelBudgets, KernelsKeepToTheirRegistersMemoryAndInstructions) {
         EXPECT_EQ(got.mma > 0, may.mma > 0) << key;
         EXPECT_EQ(got.ldmatrix > 0, may.ldmatrix > 0) << key;
         EXPECT_EQ(got.cp_async > 0, may.cp_async > 0) << key;
+        EXPECT_EQ(got.wgmma > 0, may.wgmma > 0) << key;
+        EXPECT_EQ(got.bulk > 0, may.bulk > 0) << key;
         if (!same_toolkit) continue;
         EXPECT_LE(got.registers, may.registers) << key;
         EXPECT_LE(got.shared_bytes, may.shared_bytes) << key;
         EXPECT_EQ(got.mma, may.mma) << key;
         EXPECT_EQ(got.ldmatrix, may.ldmatrix) << key;
         EXPECT_EQ(got.cp_async, may.cp_async) << key;
+        EXPECT_EQ(got.wgmma, may.wgmma) << key;
+        EXPECT_EQ(got.bulk, may.bulk) << key;
     }
     for (const auto& [key, budget] : budgets.of)
         EXPECT_EQ(kernels.contains(key), is_built_here(key)) << key << " is in the budgets, and built nowhere";

@@ -1,5 +1,6 @@
 // tests/sim/conformance.h: one fixed computation for every wrapper of mma.cuh and async.cuh and what kernels use beside
-// them, and a hash of its result. Inputs are such that results are exact: cudasim and a GPU must agree bit for bit.
+// them, and, apart, of hopper.cuh and wgmma.cuh; and a hash of its result. Inputs are such that results are exact: cudasim
+// and a GPU must agree bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,11 @@ struct Conformance {
 };
 namespace on_cuda {
 std::vector<Conformance> conformance();  // throws Error where there is no GPU
+std::vector<Conformance> conformance_hopper();
 }
 namespace on_cudasim {
 std::vector<Conformance> conformance();
+std::vector<Conformance> conformance_hopper();
 }
 
 }  // namespace keel

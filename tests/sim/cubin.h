@@ -21,6 +21,7 @@ struct Kernel {
     std::string name;      // "tiles_kernel<64, 2, 64>"
     int registers = 0, shared_bytes = 0;
     int mma = 0, ldmatrix = 0, cp_async = 0;
+    int wgmma = 0, bulk = 0;  // bulk: loads of boxes
     int local = 0;  // loads and stores of local memory: spills, or arrays that are not in registers
 };
 
@@ -66,6 +67,13 @@ inline void count_instructions(Kernel& kernel, std::string_view code) {
             case 0xfae:
                 ++kernel.cp_async;
                 break;  // LDGSTS
+            case 0xdf0:
+            case 0x9f0:
+                ++kernel.wgmma;
+                break;  // HGMMA, with a in registers or not
+            case 0x5b4:
+                ++kernel.bulk;
+                break;  // UTMALDG
             case 0x983:
             case 0x387:
                 ++kernel.local;

@@ -14,6 +14,7 @@
 
 #include "kernels/cudasim/sweep.h"
 #include "kernels/gpu.h"
+#include "kernels/hopper.h"
 #include "tests/kernels/tensor.h"
 
 namespace keel {
@@ -69,35 +70,45 @@ private:
     std::byte* data_;
 };
 
-// One simulated GPU and a stream, for as long as the tests run.
-struct SimulatedGpu {
-    std::unique_ptr<Gpu> gpu = open_gpu(Device::cudasim);
-    std::unique_ptr<Stream> stream = gpu->make_stream();
-    static SimulatedGpu& get() {
-        static SimulatedGpu one;
+// A GPU and two streams, one of which takes kernels for sm_90a where it can, for as long as the tests run.
+struct OneGpu {
+    std::unique_ptr<Gpu> gpu;
+    std::unique_ptr<Stream> stream, hopper;
+    explicit OneGpu(Device device) : gpu(open_gpu(device)), stream(gpu->make_stream()) {
+        if (why_no_hopper(device)) return;
+        hopper = gpu->make_stream();
+        allow_hopper(*hopper);
+    }
+    static OneGpu& simulated() {
+        static OneGpu one(Device::cudasim);
         return one;
+    }
+    static OneGpu* real() {  // if there is one
+        static const std::unique_ptr<OneGpu> one =
+            why_no_gpu(Device::cuda) ? nullptr : std::make_unique<OneGpu>(Device::cuda);
+        return one.get();
     }
 };
 
 // run(gpu, stream) returns every output. Runs it under the schedules of `options` and demands the same bits and no
-// findings; then, where there is a real GPU, twice there, and demands the same bits. Returns the outputs, one set for each
-// device. The device check (tests/gpu/run.sh), whose time is short, leaves the simulator out: KEEL_TEST_DEVICE=cuda.
+// findings; then, where there is a real GPU, twice there, and demands the same bits. Returns the outputs, one set for
+// each device. The device check (tests/gpu/run.sh), whose time is short, leaves the simulator out:
+// KEEL_TEST_DEVICE=cuda. `stream` is the one to run on.
 template <class Run>
-std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {}) {
+std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {},
+                                         std::unique_ptr<Stream> OneGpu::*stream = &OneGpu::stream) {
     std::vector<std::vector<Values>> all;
     const char* const only = std::getenv("KEEL_TEST_DEVICE");
-    const bool has_gpu = !why_no_gpu(Device::cuda);
-    if (has_gpu) {
-        static const std::unique_ptr<Gpu> gpu = open_gpu(Device::cuda);
-        static const std::unique_ptr<Stream> stream = gpu->make_stream();
-        all.push_back(run(*gpu, *stream));
-        EXPECT_TRUE(std::ranges::equal(all.front(), run(*gpu, *stream), same_bits)) << "two runs on the GPU differ";
+    if (OneGpu* const real = OneGpu::real(); real && real->*stream) {
+        all.push_back(run(*real->gpu, *(real->*stream)));
+        EXPECT_TRUE(std::ranges::equal(all.front(), run(*real->gpu, *(real->*stream)), same_bits))
+            << "two runs on the GPU differ";
         if (only && std::string_view(only) == "cuda") return all;
     }
     std::vector<Values> first;
-    SimulatedGpu& one = SimulatedGpu::get();
+    OneGpu& one = OneGpu::simulated();
     const sim::SweepResult result = sim::sweep(options, [&](sim::Outputs& outputs) {
-        const std::vector<Values> got = run(*one.gpu, *one.stream);
+        const std::vector<Values> got = run(*one.gpu, *(one.*stream));
         for (std::size_t i = 0; i < got.size(); ++i)
             outputs.add("output " + std::to_string(i), got[i].data(), got[i].size() * sizeof(double));
         if (first.empty()) first = got;

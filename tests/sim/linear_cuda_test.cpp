@@ -91,7 +91,7 @@ TEST(LinearCuda, ForwardMultipliesByTheTransposedWeightAndAddsTheBias) {
 
 // The library takes a bias that is aligned to 16 bytes and of the result's type, and then no kernel is launched for it.
 TEST(LinearCuda, ABiasThatTheLibraryCannotTakeIsAddedByAKernel) {
-    SimulatedGpu& one = SimulatedGpu::get();
+    OneGpu& one = OneGpu::simulated();
     GpuTensor<bf16> x(*one.gpu, *one.stream, {2, 8}, Values(16, 1)), w(*one.gpu, *one.stream, {8, 8}, Values(64, 1)), y(*one.gpu, *one.stream, {2, 8}),
         bias(*one.gpu, *one.stream, {17}, Values(17, 3));
     for (const std::int64_t at : {0, 8, 1, 4}) {

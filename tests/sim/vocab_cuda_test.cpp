@@ -57,7 +57,7 @@ TEST(EmbeddingCuda, GathersRowsAndAddsGradientsInTheOrderOfTheCpuInFloat) { embe
 TEST(EmbeddingCuda, GathersRowsAndAddsGradientsInTheOrderOfTheCpuInBf16) { embedding_matches<bf16>(); }
 
 TEST(EmbeddingCuda, BackwardWithoutScratchSaysHowMuchItWants) {
-    SimulatedGpu& one = SimulatedGpu::get();
+    OneGpu& one = OneGpu::simulated();
     GpuTensor<std::int32_t> id(*one.gpu, *one.stream, {3}, {0, 1, 2});
     GpuTensor<float> dw(*one.gpu, *one.stream, {3, 8}, Values(24)), d(*one.gpu, *one.stream, {3, 8}, Values(24));
     const std::string error = error_of([&] {

@@ -1,8 +1,7 @@
 // Products of a warpgroup: every arrangement of the matrices in shared memory against plain loops, brought there by
 // boxes of tensors with the same swizzle; seeded mistakes with their silent twins.
 #include "kernels/cudasim/counters.h"
-#include "kernels/tensor_map.cuh"
-#include "kernels/wgmma.cuh"
+#include "tests/sim/product_kernel.cuh"
 #include "tests/sim/sweep_kernel.h"
 
 namespace keel::on_cudasim {
@@ -10,87 +9,7 @@ namespace {
 
 using sim::Kind;
 
-constexpr int depth = 64;  // summed over, in four products of 16
-
-constexpr Swizzle swizzle_of(unsigned span) {
-    return span == 128  ? Swizzle::bytes_128
-           : span == 64 ? Swizzle::bytes_64
-           : span == 32 ? Swizzle::bytes_32
-                        : Swizzle::none;
-}
-constexpr CUtensorMapSwizzle map_swizzle_of(unsigned span) {
-    return span == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-           : span == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-           : span == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
-                        : CU_TENSOR_MAP_SWIZZLE_NONE;
-}
-
-// The 16 elements from 16 * step on of `lines` lines, which came in boxes of one span by `lines` (or by depth, if
-// transposed).
-template <unsigned span>
-std::uint64_t operand(const __nv_bfloat16* tile, unsigned lines, bool transposed, unsigned step) {
-    constexpr unsigned bytes = span ? span : 16, elements = bytes / 2;
-    const auto* const first = reinterpret_cast<const char*>(tile);
-    if (transposed) {
-        // A box holds `elements` lines; 16 of its rows are a step.
-        const unsigned box = depth * bytes, leading = span ? box : 8 * bytes, stride = span ? 8 * bytes : box;
-        return shared_matrix(first + step * 16 * bytes, leading, stride, swizzle_of(span));
-    }
-    const unsigned box = lines * bytes, at = step * 16 / elements * box + step * 16 % elements * 2;
-    return shared_matrix(first + at, box, 8 * bytes, swizzle_of(span));  // without a swizzle a step is two boxes
-}
-
-enum class Bug { none, no_wait, no_commit, no_fence, reads_early, changes_a, waits_for_one_too_few, one_warp_less };
-
-// d = a b, with what the boxes of the maps bring. Thread t writes its n / 2 elements of d to out[t …].
-template <int n, unsigned span, bool a_transposed, bool b_transposed, bool a_in_registers, Bug bug>
-__global__ void product(float* out, CUtensorMap a_map, CUtensorMap b_map) {
-    constexpr unsigned elements = (span ? span : 16) / 2;
-    KEEL_DYNAMIC_SHARED(__nv_bfloat16, a);
-    __nv_bfloat16* const b = a + 64 * depth;
-    KEEL_SHARED(std::uint64_t, full, [1]);
-    const unsigned t = threadIdx.x, warp = t / 32, lane = t % 32;
-    if (t == 0) {
-        mbarrier_init(full, 1);
-        fence_mbarrier_init();
-        mbarrier_arrive_expect(full, (64 + n) * depth * 2);
-        const auto load = [&](__nv_bfloat16* to, const CUtensorMap& map, unsigned lines, bool transposed) {
-            const unsigned columns = transposed ? lines : depth, rows = transposed ? depth : lines;
-            for (unsigned c = 0; c < columns; c += elements) load_box(to + c * rows, map, full, static_cast<int>(c), 0);
-        };
-        load(a, a_map, 64, a_transposed);
-        load(b, b_map, n, b_transposed);
-    }
-    __syncthreads();
-    mbarrier_wait(full, 0);
-    float d[n / 8][4];
-    for (auto& eight : d)
-        for (float& x : eight) x = 1000;  // never added to
-    std::uint32_t registers[depth / 16][4];
-    if (a_in_registers)  // the box is of 128 bytes
-        for (unsigned k = 0; k < depth / 16; ++k)
-            for (unsigned r = 0; r < 4; ++r) {
-                const unsigned row = warp * 16 + lane / 4 + r % 2 * 8, column = k * 16 + lane % 4 * 2 + r / 2 * 8;
-                memcpy(&registers[k][r], a + row * 64 + ((column / 8) ^ (row % 8)) * 8 + column % 8, 4);
-            }
-    float early = 0;
-    if (bug != Bug::no_fence) wgmma_fence();
-    for (unsigned k = 0; k < depth / 16; ++k) {
-        if (bug == Bug::one_warp_less && warp == 2 && k == 3) break;
-        if constexpr (a_in_registers)
-            wgmma<b_transposed>(d, registers[k], operand<span>(b, n, b_transposed, k), k > 0);
-        else
-            wgmma<a_transposed, b_transposed>(d, operand<span>(a, 64, a_transposed, k),
-                                              operand<span>(b, n, b_transposed, k), k > 0);
-        if (bug == Bug::waits_for_one_too_few) wgmma_commit();
-    }
-    if (bug != Bug::no_commit) wgmma_commit();
-    if (bug == Bug::changes_a) registers[2][1] = 0;
-    if (bug == Bug::reads_early) early = d[1][1];
-    if (bug != Bug::no_wait) wgmma_wait<bug == Bug::waits_for_one_too_few ? 2 : 0>();
-    for (unsigned i = 0; i < n / 8; ++i)
-        for (unsigned e = 0; e < 4; ++e) out[(t * n / 8 + i) * 4 + e] = d[i][e] + early;
-}
+using Bug = ProductBug;
 
 int a_value(int i, int k) { return (i * 5 + k * 3) % 17 - 8; }
 int b_value(int k, int j) { return (k * 7 + j * 11) % 13 - 6; }
@@ -113,16 +32,11 @@ sim::SweepResult run(std::vector<float>* d = nullptr) {
         cudaMalloc(&on_a, a.size() * 2), cudaMalloc(&on_b, b.size() * 2), cudaMalloc(&out, 64 * n * 4);
         cudaMemcpy(on_a, a.data(), a.size() * 2, cudaMemcpyHostToDevice);
         cudaMemcpy(on_b, b.data(), b.size() * 2, cudaMemcpyHostToDevice);
-        const auto map = [](const __nv_bfloat16* data, int lines, bool transposed) {
-            const std::int64_t columns = transposed ? lines : depth, rows = transposed ? depth : lines;
-            return tensor_map(data, {columns, rows}, {columns}, {(span ? span : 16) / 2, static_cast<unsigned>(rows)},
-                              map_swizzle_of(span));
-        };
         cudaLaunchConfig_t config{};
         config.blockDim = 128;
         config.dynamicSmemBytes = (64 + n) * depth * 2;
         cudaLaunchKernelEx(&config, product<n, span, a_transposed, b_transposed, a_in_registers, bug>, out,
-                           map(on_a, 64, a_transposed), map(on_b, n, b_transposed));
+                           product_map<span>(on_a, 64, a_transposed), product_map<span>(on_b, n, b_transposed));
         std::vector<float> got(64 * n);
         cudaMemcpy(got.data(), out, got.size() * 4, cudaMemcpyDeviceToHost);
         cudaFree(on_a), cudaFree(on_b), cudaFree(out);
@@ -185,7 +99,7 @@ TEST(Wgmma, ProductsOfNoGroupAreNotWaitedFor) {
 TEST(Wgmma, AccumulatorsHoldNothingBeforeTheWait) { EXPECT_TRUE(with<Bug::reads_early>().has(Kind::nondeterminism)); }
 TEST(Wgmma, RegistersOfAMayNotChangeBeforeTheWait) { EXPECT_TRUE(with<Bug::changes_a>().has(Kind::nondeterminism)); }
 TEST(Wgmma, RegistersAreSeenAfterAFenceOnly) {
-    EXPECT_TRUE(with<Bug::no_fence>().says(Kind::missing_fence, {"wgmma.fence", "wgmma_test.cpp"}));
+    EXPECT_TRUE(with<Bug::no_fence>().says(Kind::missing_fence, {"wgmma.fence", "product_kernel.cuh"}));
 }
 TEST(Wgmma, AWarpThatIssuesFewerThanItsWarpgroupIsNamed) {
     const auto result = with<Bug::one_warp_less>();

@@ -1,0 +1,107 @@
+// The Hopper body of attention's forward against the double reference, swept over schedules; its backward is the sm_80
+// kernels', from what it wrote.
+#include <gtest/gtest.h>
+
+#include "kernels/cudasim/counters.h"
+#include "tests/sim/attention_on_gpu.h"
+
+namespace keel {
+namespace {
+
+using attention_test::Mask;
+using attention_test::matches;
+using attention_test::OnGpu;
+using attention_test::Problem;
+using attention_test::Tensors;
+
+void hopper_matches(const Problem& p, std::int64_t cut = 0) { matches<bf16>(p, 8, cut, &OneGpu::hopper); }
+
+// heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask. Tiles are of 128 queries and
+// 128 keys; a stage of the ring is used for the second time from the third tile on.
+TEST(AttentionHopper, HeadsOf64MatchTheReference) {
+    for (const Problem& p :
+         {Problem{1, 1, 64, 1, 0, 0, Mask::causal}, Problem{2, 1, 64, 131, 0, 0, Mask::causal},
+          Problem{1, 1, 64, 140, 260, 0, Mask::causal}, Problem{4, 2, 64, 37, 120, 5, Mask::singles}})
+        hopper_matches(p);
+}
+TEST(AttentionHopper, HeadsOf128MatchTheReference) {
+    for (const Problem& p : {Problem{2, 1, 128, 130, 0, 0, Mask::causal}, Problem{1, 1, 128, 20, 390, 3, Mask::causal},
+                             Problem{2, 2, 128, 66, 65, 1, Mask::wild}})
+        hopper_matches(p);
+}
+// Rows beyond the tensor's end, columns beyond the head's; keys that nobody of a block sees are NaN here.
+TEST(AttentionHopper, DocumentsWindowsAndOtherHeadsMatchTheReference) {
+    for (const Problem& p :
+         {Problem{2, 2, 32, 67, 70, 3, Mask::window}, Problem{1, 1, 40, 140, 0, 0, Mask::documents},
+          Problem{1, 1, 96, 65, 130, 0, Mask::documents}, Problem{2, 1, 72, 9, 300, 2, Mask::window}})
+        hopper_matches(p);
+}
+TEST(AttentionHopper, GradientsOverPartsOfTheKeysAddUpToTheWhole) {
+    hopper_matches({2, 1, 64, 40, 110, 0, Mask::causal}, 17);
+}
+
+// Scores that nobody sees cost nothing, and every tile comes once: products of a warpgroup and bytes, counted.
+TEST(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
+    OneGpu& one = OneGpu::simulated();
+    for (const std::int64_t head_dim : {64, 128}) {
+        const Problem p{2, 1, head_dim, 256, 0, 0, Mask::causal};
+        const Tensors<bf16> in(p);
+        OnGpu<bf16> on(*one.gpu, *one.hopper, in, 8);
+        one.hopper->synchronize(), (void)sim::take_counters();
+        on.forward({0, 256}), one.hopper->synchronize();
+        const sim::Counters counted = sim::take_counters();
+        const std::uint64_t tiles = 2 * 3,
+                            d = static_cast<std::uint64_t>(head_dim);  // heads; one tile of keys, then two
+        EXPECT_EQ(counted.mma, 0u);
+        EXPECT_EQ(counted.wgmma, tiles * 2 * (d / 16 + 128 / 16));         // two warpgroups
+        EXPECT_EQ(counted.bulk_bytes, 2 * 128 * d * (2 * tiles + 2 * 4));  // K and V; Q and y of four blocks
+    }
+}
+
+// A query that sees no key of a part has y 0 and lse -infinity; one that sees keys from the part's beginning has the
+// bits of a query whose interval begins there.
+TEST(AttentionHopper, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
+    const Problem p{2, 1, 64, 70, 60, 0, Mask::causal};
+    const std::int64_t begin = 75;
+    const Tensors<bf16> in(p);
+    Tensors<bf16> later(p);
+    for (std::int64_t i = 0; i < p.tokens; ++i) {
+        auto& lo = later.lo[static_cast<std::size_t>(i)];
+        lo = static_cast<std::int32_t>(std::min(p.query_offset + i, begin));
+    }
+    for (const auto& got : on_gpus(
+             [&](Gpu&gpu, Stream&stream) {
+                 std::vector<Values> out;
+                 const auto run = [&](const Tensors<bf16>& tensors, attention_test::Keys keys) {
+                     OnGpu<bf16> on(gpu, stream, tensors, 8);
+                     on.forward(keys);
+                     out.push_back(on.y_values()), out.push_back(on.lse.values());
+                 };
+                 run(in, {begin, p.kv_tokens()}), run(later, {0, p.kv_tokens()});
+                 return out;
+             },
+             {.reach = sim::SweepOptions::Reach::each_order_once}, &OneGpu::hopper))
+        for (std::int64_t i = 0; i < p.tokens; ++i)
+            for (std::int64_t c = 0; c < in.q_width; ++c) {
+                const auto at = static_cast<std::size_t>(i * in.q_width + c);
+                const auto lse = static_cast<std::size_t>(c / p.head_dim * p.tokens + i);
+                const bool sees = p.query_offset + i >= begin;
+                ASSERT_EQ(got[0][at], sees ? got[2][at] : 0.0) << "query " << i;
+                ASSERT_EQ(got[1][lse], sees ? got[3][lse] : -std::numeric_limits<double>::infinity()) << "query " << i;
+            }
+}
+
+TEST(AttentionHopper, AStreamOfTheCpuCannotTakeThem) {
+    Stream stream(1);
+    EXPECT_FALSE(stream.hopper());
+    try {
+        allow_hopper(stream);
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("no kernels for Hopper: the CPU is no GPU"), std::string::npos)
+            << error.what();
+    }
+}
+
+}  // namespace
+}  // namespace keel
