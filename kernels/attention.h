@@ -18,7 +18,7 @@
 //         sums are float.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 //         A query's y and lse depend on its own interval alone: alone or in a batch, it has the same bits.
-//         (On a GPU: alone or with any others, but at the same position modulo 64.)
+//         (On a GPU: alone or with any others, but at the same position modulo 64, or 128 by attention_hopper.cu.)
 // Errors  throws Error before launching if shapes disagree, or if lo[i] is not in [0, query_offset + i]; of lo in the
 //         memory of a GPU the latter is not seen here.
 // Alias   none.
