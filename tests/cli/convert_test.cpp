@@ -216,7 +216,9 @@ TEST(Inspect, ShowsTheTensorsOfModelsOfOtherSystems) {
         const Json report = Json::parse(got.out);
         EXPECT_EQ(report["kind"], kind);
         EXPECT_GE(report["tensors"].size(), 13u) << path;
-        if (report.contains("model")) EXPECT_EQ(report["model"]["ffn"], 24) << path;
+        if (report.contains("model")) {
+            EXPECT_EQ(report["model"]["ffn"], 24) << path;
+        }
     }
     expect_failure({"inspect", foreign / "old.pt"}, 1, "was saved by a PyTorch before 1.6");
 }
