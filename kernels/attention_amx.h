@@ -59,28 +59,11 @@ inline gemm::AmxRows tiles_at(const bf16* tiles) {
 }
 // out [32][32] = A B over `steps` times 32.
 inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* out) {
-    gemm::amx_sums<true, true>(a, b, steps, nullptr, 0, 0);
-    gemm::amx_store(out, 128, true, true);
+    gemm::amx_sums<true, true>(a, b, steps, {out, 32}, false, {nullptr, 0, 0, 0});
 }
 // sums [32][32] += A B.
 inline void add_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* sums) {
-    _tile_loadd(0, sums, 128);
-    _tile_loadd(1, sums + 16, 128);
-    _tile_loadd(2, sums + 512, 128);
-    _tile_loadd(3, sums + 528, 128);
-    const char *upper = a.upper, *lower = a.lower;
-    for (std::int64_t i = 0; i < steps; ++i) {
-        _tile_loadd(4, upper, a.stride);
-        _tile_loadd(6, b, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + gemm::tile_elements, 64);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, lower, a.stride);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-        upper += a.step, lower += a.step, b += step_elements;
-    }
-    gemm::amx_store(sums, 128, true, true);
+    gemm::amx_sums<true, true>(a, b, steps, {sums, 32}, true, {nullptr, 0, 0, 0});
 }
 
 // bf16(low) | bf16(high) << 16, ties away from zero: half a unit in the last place, as the other rounding.

@@ -4,9 +4,9 @@
 // k is cut into blocks, from k alone. An element of C is the blocks' sums added in order (after what was in C, if
 // accumulated); a block's sum is one chain of multiply-adds from zero. Neither m, n, the tiles nor the thread changes
 // that order, which is why a batch may be cut anywhere and any number of threads gives the same bits. The processor's
-// tile registers, where bf16 uses them, order a block's terms by their own fixed rule, and take subnormal operands as
-// zero. oneDNN was measured beside it (tests/bench): it allocates on the heap in every call, and a step may not
-// (docs/memory.md).
+// tile registers, where bf16 uses them, go on from block to block in one chain (from what was in C), order its terms by
+// their own fixed rule, and take subnormal numbers as zero. oneDNN was measured beside it (tests/bench): it allocates on
+// the heap in every call, and a step may not (docs/memory.md).
 //
 // Layout  strides in elements; one stride of each operand must be 1. C's columns are contiguous. Huge pages are worth a
 //         fifth.

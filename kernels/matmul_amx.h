@@ -2,7 +2,7 @@
 //
 // C is worked in blocks of 32 x 32: two tiles of A by two of B, four of sums. A is read where it lies if its rows are
 // contiguous, whole and not a power of two apart; else it is copied into tiles. B becomes tiles of pairs of k.
-// As in the float kernel, a block of k is one chain from zero, and blocks are added in order.
+// Blocks of k go on with the sums of those before, so that an element of C is one chain over k.
 #pragma once
 
 #include "kernels/amx.h"
@@ -21,6 +21,7 @@ constexpr Limits amx_limits{.k_block = 512,
                             .tile_rows = 256,
                             .tile_columns = 512,
                             .shared_rows = 256,
+                            .few_rows = 32,
                             .packs_a = false};
 constexpr std::int64_t tile_elements = 512, step_elements = 2 * tile_elements;  // a tile; two side by side, for 32 k
 
@@ -82,6 +83,42 @@ inline void interleave_rows(const bf16* in, std::int64_t stride, std::int64_t ro
 }
 inline void transpose_tile(bf16* tile) { transpose_pairs(tile, 32, 16, 32, tile); }
 
+// 32 rows of 32 elements as 32 columns, in two tiles. A register is loaded from the same quarter of rows i, 8 + i,
+// 16 + i and 24 + i, which the shuffle unit takes no part in; three rounds inside of quarters are then the transposition.
+inline void transpose_block(const bf16* in, std::int64_t stride, bf16* upper, bf16* lower) {
+    constexpr __mmask16 all = 0xffff;  // masked forms: GCC 12 says of the plain ones that an operand is uninitialised
+    for (std::int64_t quarter = 0; quarter < 4; ++quarter) {
+        __m512i x[8], y[8];
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) {
+            const auto part = [&](std::int64_t row) {
+                return _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + (row + i) * stride + 8 * quarter));
+            };
+            const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(part(0)), part(8), 1);
+            x[i] = _mm512_maskz_inserti32x4(all, _mm512_castsi256_si512(low), part(16), 2);
+            x[i] = _mm512_maskz_inserti32x4(all, x[i], part(24), 3);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 8; i += 2) {
+            y[i] = _mm512_unpacklo_epi16(x[i], x[i + 1]);
+            y[i + 1] = _mm512_unpackhi_epi16(x[i], x[i + 1]);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; ++j) {
+                x[i + 2 * j] = _mm512_maskz_unpacklo_epi32(all, y[i + j], y[i + j + 2]);
+                x[i + 2 * j + 1] = _mm512_maskz_unpackhi_epi32(all, y[i + j], y[i + j + 2]);
+            }
+        bf16* const out = (quarter < 2 ? upper : lower) + quarter % 2 * 256;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            _mm512_storeu_si512(out + 64 * i, _mm512_maskz_unpacklo_epi64(0xff, x[i], x[i + 4]));
+            _mm512_storeu_si512(out + 64 * i + 32, _mm512_maskz_unpackhi_epi64(0xff, x[i], x[i + 4]));
+        }
+    }
+}
+
 // One panel of B, k0 … k0 + k by `columns` <= 32 columns, as [k / 32][2] tiles.
 inline void panel_of_b(const MatmulOperand<bf16>& b, std::int64_t k0, std::int64_t k, std::int64_t column,
                        std::int64_t columns, bf16* out) {
@@ -104,6 +141,8 @@ inline void sliver_of_a(const MatmulOperand<bf16>& a, std::int64_t row, std::int
         if (a.col_stride == 1) {
             copy(in + i, a.row_stride, rows, k - i, out);
             copy(in + 16 * a.row_stride + i, a.row_stride, rows - 16, k - i, out + tile_elements);
+        } else if (rows >= 32 && k - i >= 32) {
+            transpose_block(in + i * a.col_stride, a.col_stride, out, out + tile_elements);
         } else {
             interleave_rows(in + i * a.col_stride, a.col_stride, k - i, rows, out, out + tile_elements);
             transpose_tile(out);
@@ -122,21 +161,42 @@ struct AmxRows {
     std::int64_t stride, step;
 };
 
-// Four tiles of sums over `steps` times 32 k, left in tile registers 0 to 3. `ahead`: lines wanted next, one a step
-// from each of `ahead_rows` rows.
+// Lines wanted next: at every step one from each of `rows` rows, `row` bytes apart, `step` bytes on from the last.
+struct AmxAhead {
+    const char* data;
+    std::int64_t row, rows, step;
+};
+
+// Where 32 x 32 sums lie: floats, rows `stride` apart.
+struct AmxSums {
+    float* data;
+    std::int64_t stride;
+    float* lower() const { return data + 16 * stride; }
+};
+
+// sums += A B over `steps` times 32 k, or = A B; one chain either way. Without the second 16 rows or columns, their sums
+// are not touched.
 template <bool two_rows, bool two_columns>
-inline void amx_sums(const AmxRows& a, const bf16* b, std::int64_t steps, const char* ahead, std::int64_t ahead_row,
-                     std::int64_t ahead_rows) {
-    _tile_zero(0);
-    if (two_columns) _tile_zero(1);
-    if (two_rows) _tile_zero(2);
-    if (two_rows && two_columns) _tile_zero(3);
-    const char *upper = a.upper, *lower = a.lower;
+inline void amx_sums(const AmxRows& a, const bf16* b, std::int64_t steps, const AmxSums& sums, bool add,
+                     const AmxAhead& ahead) {
+    const std::int64_t row = sums.stride * 4;
+    if (add) {
+        _tile_loadd(0, sums.data, row);
+        if (two_columns) _tile_loadd(1, sums.data + 16, row);
+        if (two_rows) _tile_loadd(2, sums.lower(), row);
+        if (two_rows && two_columns) _tile_loadd(3, sums.lower() + 16, row);
+    } else {
+        _tile_zero(0);
+        if (two_columns) _tile_zero(1);
+        if (two_rows) _tile_zero(2);
+        if (two_rows && two_columns) _tile_zero(3);
+    }
+    const char *upper = a.upper, *lower = a.lower, *line = ahead.data;
     for (std::int64_t i = 0; i < steps; ++i) {
         _tile_loadd(4, upper, a.stride);
         _tile_loadd(6, b, 64);
         _tile_dpbf16ps(0, 4, 6);
-        for (std::int64_t r = 0; r < ahead_rows; ++r) __builtin_prefetch(ahead + r * ahead_row, 0, 2);
+        for (std::int64_t r = 0; r < ahead.rows; ++r) __builtin_prefetch(line + r * ahead.row, 0, 2);
         if (two_columns) {
             _tile_loadd(7, b + tile_elements, 64);
             _tile_dpbf16ps(1, 4, 7);
@@ -146,58 +206,57 @@ inline void amx_sums(const AmxRows& a, const bf16* b, std::int64_t steps, const 
             _tile_dpbf16ps(2, 5, 6);
             if (two_columns) _tile_dpbf16ps(3, 5, 7);
         }
-        upper += a.step, lower += a.step, b += step_elements, ahead += 64;
+        upper += a.step, lower += a.step, b += step_elements, line += ahead.step;
     }
-}
-
-// 32 x 32 floats, rows `stride` bytes apart; what lies beyond rows or columns is not touched by the tiles.
-inline void amx_store(float* out, std::int64_t stride, bool two_rows, bool two_columns) {
-    _tile_stored(0, out, stride);
-    if (two_columns) _tile_stored(1, out + 16, stride);
-    if (two_rows) _tile_stored(2, reinterpret_cast<char*>(out) + 16 * stride, stride);
-    if (two_rows && two_columns) _tile_stored(3, reinterpret_cast<char*>(out + 16) + 16 * stride, stride);
+    _tile_stored(0, sums.data, row);
+    if (two_columns) _tile_stored(1, sums.data + 16, row);
+    if (two_rows) _tile_stored(2, sums.lower(), row);
+    if (two_rows && two_columns) _tile_stored(3, sums.lower() + 16, row);
 }
 
 inline void amx_block(const AmxRows& a, const bf16* b, std::int64_t steps, bool two_rows, bool two_columns,
-                      const char* ahead, std::int64_t ahead_row, std::int64_t ahead_rows) {
+                      const AmxSums& sums, bool add, const AmxAhead& ahead) {
     if (two_rows && two_columns)
-        amx_sums<true, true>(a, b, steps, ahead, ahead_row, ahead_rows);
+        amx_sums<true, true>(a, b, steps, sums, add, ahead);
     else if (two_rows)
-        amx_sums<true, false>(a, b, steps, ahead, ahead_row, ahead_rows);
+        amx_sums<true, false>(a, b, steps, sums, add, ahead);
     else if (two_columns)
-        amx_sums<false, true>(a, b, steps, ahead, ahead_row, ahead_rows);
+        amx_sums<false, true>(a, b, steps, sums, add, ahead);
     else
-        amx_sums<false, false>(a, b, steps, ahead, ahead_row, ahead_rows);
+        amx_sums<false, false>(a, b, steps, sums, add, ahead);
 }
 
-// A block of sums joins C. Where C is bf16 and k has several blocks, they meet in `sums` first.
+// At most 32 x 32 of C and its sums. They lie in C itself where they can; else beside it, between blocks of k too.
 template <class C>
 struct AmxResult {
     C* c;
-    std::int64_t c_stride;
-    float* sums;  // [32][32] of this place in C, kept between blocks of k
-    bool first, last, accumulate;
+    std::int64_t c_stride, rows, columns;
+    float* beside;  // [32][32]
     const bf16* bias;
 
-    void take(const float* block, std::int64_t rows, std::int64_t columns) const {
+    static constexpr bool is_float = std::is_same_v<C, float>;
+    bool in_c() const { return is_float && rows == 32 && columns == 32; }
+    AmxSums sums() const {
+        if constexpr (is_float)
+            if (in_c()) return {c, c_stride};
+        return {beside, 32};
+    }
+    // What is in C is what comes first.
+    void begin() const {
+        if (in_c()) return;
+        for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t i = 0; i < columns; i += 16)
+                simd::store(beside + r * 32 + i, simd::load_part(c + r * c_stride + i, std::min<std::int64_t>(16, columns - i)));
+    }
+    void finish() const {
+        if (in_c() && !bias) return;
+        const AmxSums from = sums();
         for (std::int64_t r = 0; r < rows; ++r)
             for (std::int64_t i = 0; i < columns; i += 16) {
                 const std::int64_t here = std::min<std::int64_t>(16, columns - i);
-                simd::Float x = simd::load(block + r * 32 + i);
+                simd::Float x = simd::load(from.data + r * from.stride + i);
+                if (bias) x += simd::load_part(bias + i, here);
                 C* const to = c + r * c_stride + i;
-                if constexpr (std::is_same_v<C, float>) {
-                    if (!first || accumulate) x = simd::load_part(to, here) + x;
-                } else {
-                    if (!first)
-                        x = simd::load(sums + r * 32 + i) + x;
-                    else if (accumulate)
-                        x = simd::load_part(to, here) + x;
-                    if (!last) {
-                        simd::store(sums + r * 32 + i, x);
-                        continue;
-                    }
-                }
-                if (last && bias) x += simd::load_part(bias + i, here);
                 if (here == 16)
                     simd::store(to, x);
                 else
@@ -230,37 +289,34 @@ void amx_work(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>* pa
                     step_elements * 2};
         };
         const auto multiply = [&](std::int64_t s, std::int64_t i, const AmxRows& rows, const bf16* panel,
-                                  const char* ahead, std::int64_t ahead_row, std::int64_t ahead_rows) {
+                                  const AmxAhead& ahead) {
             const std::int64_t height = rows_of(s), column = 32 * i,
                                width = std::min<std::int64_t>(32, area.columns - column);
-            amx_block(rows, panel, steps, height > 16, width > 16, ahead, ahead_row, ahead_rows);
-            const AmxResult<C> result{p.c + (area.row + 32 * s) * p.c_stride + area.column + column,
-                                      p.c_stride,
-                                      sums + (s * panels + i) * 1024,
-                                      at == 0,
-                                      at + 1 == blocks.count(),
-                                      p.accumulate,
-                                      p.bias ? p.bias + area.column + column : nullptr};
-            if constexpr (std::is_same_v<C, float>)
-                if (result.first && !p.accumulate && !p.bias && height == 32 && width == 32)
-                    return amx_store(result.c, p.c_stride * 4, true, true);
-            amx_store(block_sums, 128, height > 16, width > 16);
-            result.take(block_sums, height, width);
+            // A float result's edges meet in C between blocks of k, a bf16 result of several blocks beside it.
+            constexpr bool is_float = std::is_same_v<C, float>;
+            const AmxResult<C> result{p.c + (area.row + 32 * s) * p.c_stride + area.column + column, p.c_stride, height, width,
+                                      is_float || blocks.count() == 1 ? block_sums : sums + (s * panels + i) * 1024,
+                                      p.bias && at + 1 == blocks.count() ? p.bias + area.column + column : nullptr};
+            const bool add = at > 0 || p.accumulate;
+            if (is_float ? add : at == 0 && p.accumulate) result.begin();
+            amx_block(rows, panel, steps, height > 16, width > 16, result.sums(), add, ahead);
+            if (is_float || at + 1 == blocks.count()) result.finish();
         };
         if (packed) {
             for (std::int64_t s = 0; s < slivers; ++s) {
                 if (!in_place(s)) amx_pack::sliver_of_a(p.a, area.row + 32 * s, rows_of(s), k0, k, a);
                 const AmxRows rows = place_a(s, a);
-                // The next sliver's rows come nearer, shared among the panels.
+                // The next sliver comes nearer, shared among the panels: lines of its 32 rows, or one of each of k.
                 const std::int64_t next = s + 1 < slivers ? area.row + 32 * (s + 1) : area.next_row,
                                    share = ceil_div(32, panels);
-                const char* const ahead =
-                    reinterpret_cast<const char*>(p.a.data + next * p.a.row_stride + k0 * p.a.col_stride);
-                for (std::int64_t i = 0; i < panels; ++i)
+                const bool by_rows = p.a.col_stride == 1;
+                const std::int64_t row = (by_rows ? p.a.row_stride : p.a.col_stride) * 2;
+                AmxAhead ahead{reinterpret_cast<const char*>(p.a.data + next * p.a.row_stride + k0 * p.a.col_stride),
+                               row, share, by_rows ? 64 : share * row};
+                for (std::int64_t i = 0; i < panels; ++i, ahead.data += share * row * (by_rows ? 1 : steps))
                     multiply(s, i, rows,
                              packed->data + (area.column + 32 * i - packed->first) * packed->k + (k0 - packed->k0) * 32,
-                             ahead + i * share * p.a.row_stride * 2, p.a.row_stride * 2,
-                             p.a.col_stride == 1 ? share : 0);
+                             ahead);
             }
         } else {
             for (std::int64_t s = 0; s < slivers; ++s)
@@ -270,7 +326,7 @@ void amx_work(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>* pa
                 amx_pack::panel_of_b(p.b, k0, k, area.column + 32 * i,
                                      std::min<std::int64_t>(32, area.columns - 32 * i), b);
                 for (std::int64_t s = 0; s < slivers; ++s)
-                    multiply(s, i, place_a(s, a + s * steps * step_elements), b, nullptr, 0, 0);
+                    multiply(s, i, place_a(s, a + s * steps * step_elements), b, {nullptr, 0, 0, 0});
             }
         }
     }
