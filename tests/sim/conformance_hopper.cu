@@ -88,7 +88,7 @@ __global__ void rows(float* raw, const __grid_constant__ CUtensorMap from) {
     for (unsigned i = threadIdx.x; i < 512; i += 32) raw[i] = tile[i];
 }
 
-__global__ void hand_over(Word* out, const Word* in) {
+__global__ void __launch_bounds__(384, 1) hand_over(Word* out, const Word* in) {
     if (threadIdx.x < 128)
         give_up_registers<24>();
     else
