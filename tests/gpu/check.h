@@ -1,0 +1,97 @@
+// tests/gpu/check.h: what the sections of the device check (tests/gpu/run.sh) share: a GPU, real or simulated, buffers in its
+// memory, and a clock. Sizes are those of the models that keel is judged by, or with `tiny` small enough for the simulator,
+// where times mean nothing and only the way is tried.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/view.h"
+#include "kernels/gpu.h"
+
+namespace keel::gpu_check {
+
+struct Check {
+    Device device;
+    bool tiny;
+    std::unique_ptr<Gpu> gpu;
+    std::unique_ptr<Stream> stream;
+
+    Check(Device d, bool small) : device(d), tiny(small), gpu(open_gpu(d)), stream(gpu->make_stream()) {}
+    std::int64_t size(std::int64_t full, std::int64_t small) const { return tiny ? small : full; }
+
+    // Of one call: the median of five samples, each long enough for the clock, after one to warm up. `body` queues and does
+    // not wait.
+    double seconds(const std::function<void()>& body) const;
+    double quick_seconds(const std::function<void()>& body) const;  // the best of two short samples
+};
+
+// What a section found: `rows` for whoever reads the JSON, `summary` for the table, and whether it is as it should be.
+struct Result {
+    nlohmann::json rows = nlohmann::json::array();
+    std::string summary;
+    bool good = true;
+};
+
+// In the device's memory: numbers between -0.5 and 0.5 that repeat after 4093, or zeros.
+template <class T>
+class Buffer {
+public:
+    Buffer(const Check& check, std::int64_t rows, std::int64_t columns, bool zeros = false)
+        : gpu_(*check.gpu), view_(nullptr, {rows, columns}), data_(gpu_.allocate(view_.bytes())) {
+        view_ = View<T>(reinterpret_cast<T*>(data_), {rows, columns});
+        if (zeros) gpu_.fill(*check.stream, data_, 0, view_.bytes());
+        else fill(*check.stream);
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer() { gpu_.release(data_); }
+
+    View<T> view() const { return view_; }
+    View<T> flat() const { return View<T>(view_.data(), {view_.size()}); }
+    void set(Stream& stream, const std::vector<T>& elements) const {
+        gpu_.copy_in(stream, data_, elements.data(), view_.bytes());
+        stream.synchronize();
+    }
+    std::vector<T> elements(Stream& stream) const {
+        std::vector<T> host(static_cast<std::size_t>(view_.size()));
+        gpu_.copy_out(stream, host.data(), data_, view_.bytes());
+        stream.synchronize();
+        return host;
+    }
+
+private:
+    void fill(Stream& stream) const {
+        constexpr std::int64_t period = 4093, repeated = 1024;  // copies of 4 million elements
+        std::vector<T> block(static_cast<std::size_t>(std::min(view_.size(), period * repeated)));
+        for (std::int64_t i = 0; i < std::ssize(block); ++i)
+            block[static_cast<std::size_t>(i)] =
+                static_cast<T>(static_cast<float>(i % period * 7919 % period) / static_cast<float>(period) - 0.5f);
+        for (std::int64_t at = 0; at < view_.size(); at += period * repeated)
+            gpu_.copy_in(stream, view_.data() + at, block.data(),
+                         std::min(view_.size() - at, period * repeated) * static_cast<std::int64_t>(sizeof(T)));
+        stream.synchronize();
+    }
+
+    Gpu& gpu_;
+    View<T> view_;
+    std::byte* data_;
+};
+
+Result ceilings(const Check& check);
+Result gemm(const Check& check);
+Result attention(const Check& check);
+Result bandwidth(const Check& check);
+Result layer(const Check& check);
+
+double tera(double per_second);  // 1e12, to three digits
+std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+}  // namespace keel::gpu_check
