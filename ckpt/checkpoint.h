@@ -41,6 +41,8 @@ struct ExtraFile {
 // Makes `root`, proves that it can be written, and removes what an interrupted save left. One rank, once, before
 // training.
 void prepare_checkpoint_root(const std::filesystem::path& root);
+// Whether the folder `root` holds nothing but what killed processes left, which prepare_checkpoint_root removes.
+bool is_free_checkpoint_root(const std::filesystem::path& root);
 
 // Each rank gives what it writes: together, every element of every tensor once, or nothing is published. Rank 0's
 // `state` (the text of a JSON object), `extra` and `retention` count. Returns the path of the published checkpoint,

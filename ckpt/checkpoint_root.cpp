@@ -30,6 +30,12 @@ void prepare_checkpoint_root(const fs::path& root) {
     fs::remove(probe, error);
 }
 
+bool is_free_checkpoint_root(const fs::path& root) {
+    for (const auto& entry : fs::directory_iterator(root))
+        if (!is_stale_temporary(entry.path().filename().string())) return false;
+    return true;
+}
+
 std::optional<fs::path> set_aside_checkpoints(const fs::path& root, std::int64_t step) {
     std::optional<fs::path> aside;
     for (const StepFolder& folder : step_folders(root)) {

@@ -76,6 +76,8 @@ std::string model_config_text(const ModelShape& s) {
                              : s.eos_ids.size() == 1 ? Json(s.eos_ids[0])
                                                      : Json(s.eos_ids);
     if (s.pad_id) config["pad_token_id"] = *s.pad_id;
+    // Where the key is absent, readers of Phi-3 take 32000, and do not open a model with fewer rows.
+    else if (s.family == Family::phi3 && s.vocab <= 32000) config["pad_token_id"] = nullptr;
     return config.dump(2) + "\n";
 }
 

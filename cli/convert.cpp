@@ -198,7 +198,7 @@ void run_convert(const ConvertOptions& o) {
     if (o.rope_factor != 0 && !(o.rope_factor >= 1 && o.rope_factor <= 1e6)) fail_usage("--rope-factor is ", o.rope_factor, "; give a number, 1 or more");
     if (o.vocab < 0) fail_usage("--vocab is ", o.vocab, "; give the number of tokens");
     if (!fs::exists(o.from)) fail(o.from + ": no such file or folder; give a run, a checkpoint or a model folder");
-    if (fs::exists(o.to) && !(fs::is_directory(o.to) && fs::is_empty(o.to)))
+    if (fs::exists(o.to) && !(fs::is_directory(o.to) && is_free_checkpoint_root(o.to)))
         fail(o.to + " exists and is not an empty folder; name a new one");
     if (const auto found = kind ? kind : find_foreign(o.from))
         foreign_to_folder(o.from, *found, o.to, o);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "ckpt/generation_config.h"
 #include "cli/commands.h"
 #include "engine/generate.h"
 #include "engine/open_model.h"
@@ -30,6 +31,8 @@ void run_generate(const GenerateOptions& o) {
     if (source.tokenizer->vocab_size() > source.config.model.vocab)
         fail(source.description + " has ", source.config.model.vocab, " rows, but its tokenizer has ids up to ",
              source.tokenizer->vocab_size() - 1, "; they do not belong together");
+    Sampling sampling = o.sampling;
+    sampling.ending_ids = ending_ids(source.path, source.config.model.vocab);
     const std::int64_t own = source.config.data.seq_len > 0 ? source.config.data.seq_len : 2048;
     const std::int64_t context = o.context > 0 ? o.context : own;
     Stream stream(o.threads);
@@ -38,7 +41,7 @@ void run_generate(const GenerateOptions& o) {
     const auto decoder = make_decoder(source.config, stream, *model, context);
     std::fputs(o.prompt.c_str(), stdout);
     std::fflush(stdout);
-    generate(*decoder, *source.tokenizer, o.prompt, o.sampling, [](const std::string& piece) {
+    generate(*decoder, *source.tokenizer, o.prompt, sampling, [](const std::string& piece) {
         std::fputs(piece.c_str(), stdout);
         std::fflush(stdout);
     });

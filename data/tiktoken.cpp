@@ -133,6 +133,9 @@ TokenizerModel parse_tiktoken(std::string_view file, const std::string& name) {
         return true;
     });
     if (count == 0) fail(name, " holds no tokens");
+    for (std::size_t rank = 0; rank < model.tokens.size(); ++rank)
+        if (!model.tokens[rank].exists)
+            fail(name, ": no token has the rank ", rank, ", but later ones are there; the file is damaged");
     std::vector<RankedToken> ranked;
     std::array<bool, 256> byte{};
     for (std::size_t id = 0; id < model.tokens.size(); ++id) {

@@ -106,6 +106,8 @@ TokenizerModel read_vocab_and_merges(const fs::path& folder) {
     const std::string name = (folder / "vocab.json").string();
     Json merges = Json::array();
     const std::string text = read_file(folder / "merges.txt");
+    if (const std::size_t valid = utf8_valid_prefix(text); valid < text.size())
+        fail((folder / "merges.txt").string(), ", byte ", valid, ": this is not UTF-8; merges spell bytes as characters");
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t end = std::min(text.find('\n', at), text.size());
         std::string line = text.substr(at, end - at);

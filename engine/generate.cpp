@@ -65,6 +65,7 @@ std::string generate(Decoder& decoder, const Tokenizer& tokenizer, const std::st
         const std::int32_t id = choose_token(logits, sampling, random.uniform(static_cast<std::uint64_t>(i)), order);
         // Rows past the tokenizer's last id are padding of the vocabulary: nothing was ever trained there.
         if (id >= tokenizer.vocab_size() || id == tokenizer.eos_id()) break;
+        if (std::find(sampling.ending_ids.begin(), sampling.ending_ids.end(), id) != sampling.ending_ids.end()) break;
         const std::string piece = text.push(id);
         out += piece;
         if (emit && !piece.empty()) emit(piece);

@@ -17,6 +17,7 @@ struct Sampling {
     double top_p = 1.0;          // only the fewest likeliest tokens that together reach this probability
     std::uint64_t seed = 1234;
     std::int64_t max_tokens = 256;
+    std::vector<std::int32_t> ending_ids = {};  // tokens that end the text, beside the tokenizer's end-of-text token
 };
 
 // Refuses values outside of their ranges, naming the flag.
@@ -25,7 +26,7 @@ void check_sampling(const Sampling& sampling);
 // One choice among `logits`; `u` in [0, 1) decides. Ties in rank go to the lower id. `order` is scratch.
 std::int32_t choose_token(View<const float> logits, const Sampling& sampling, double u, std::vector<std::int32_t>& order);
 
-// Continues `prompt`, calling `emit` with each piece of whole characters as it comes; stops at an end-of-text token, at
+// Continues `prompt`, calling `emit` with each piece of whole characters as it comes; stops at a token that ends the text, at
 // max_tokens or when the cache is full. Returns the continuation.
 std::string generate(Decoder& decoder, const Tokenizer& tokenizer, const std::string& prompt, const Sampling& sampling,
                      const std::function<void(const std::string&)>& emit = {});

@@ -370,6 +370,15 @@ TEST(ModelConfig, WritesTheWindowBackAndNotOneLess) {
     EXPECT_EQ(parse(Json::parse(model_config_text(q))).window, 9);
 }
 
+// 32000 is the default of Phi-3's readers: where it is no row, the key must say that there is none.
+TEST(ModelConfig, AnAbsentPadIdOfASmallPhi3IsWrittenAsNone) {
+    const auto written = [](Json config) { return Json::parse(model_config_text(parse(config))); };
+    EXPECT_TRUE(written(phi3()).at("pad_token_id").is_null());
+    EXPECT_EQ(written(with(phi3(), {{"pad_token_id", 3}}))["pad_token_id"], 3);
+    EXPECT_FALSE(written(with(phi3(), {{"vocab_size", 32064}})).contains("pad_token_id"));
+    EXPECT_FALSE(written(llama()).contains("pad_token_id"));
+}
+
 TEST(ModelConfig, ChoosesAFamilyThatCanExpressTheModel) {
     ModelShape s = parse(llama());
     const auto chosen = [&](bool bias, bool norm, std::int64_t window) {

@@ -1,4 +1,4 @@
-// What `tokenizer train` and `tokenize` leave behind when they are killed, when the disk is full, and when nothing
+// What `tokenizer train`, `tokenize` and `convert` leave behind when they are killed, when the disk is full, and when nothing
 // can be written: nothing that looks finished, and nothing in the way of the next try.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -30,9 +30,10 @@ std::string read_all(const fs::path& path) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A command that needs the work of another, and the name under which its own appears when it is done.
+// A command that needs the work of another, and the name under which its own appears when it is done: of a pair of files that
+// of the one that makes it a pair.
 struct Work {
-    std::string before, words, result;
+    std::string name, before, words, result;
 };
 
 class Unfinished : public testing::TestWithParam<Work> {
@@ -122,7 +123,8 @@ TEST_P(Unfinished, AFullDiskIsSaidWithTheFileAndLeavesNothingThatLooksDone) {
     const auto want = result();
     std::size_t largest = 0;
     for (const auto& [name, content] : want) largest = std::max(largest, content.size());
-    for (const std::size_t limit : {std::size_t{1024}, largest / 2, largest - 1}) {  // bytes a file may have; the message is one too
+    for (std::size_t limit : {std::size_t{1024}, largest / 2, largest - 1}) {
+        limit = std::max<std::size_t>(limit, 1024);  // bytes a file may have; the message is one too
         remove_result();
         EXPECT_EQ(end(start(GetParam().words, limit)), 1) << limit;
         EXPECT_TRUE(said().find("keel: error: cannot ") != std::string::npos && said().find("File too large") != std::string::npos) << said();
@@ -144,10 +146,17 @@ TEST_P(Unfinished, AFolderThatTakesNoFilesIsSaidByItsName) {
 
 const std::string known = "tokenizer train --vocab 270 short.txt --out known";
 
-INSTANTIATE_TEST_SUITE_P(Command, Unfinished,
-                         testing::Values(Work{known, "tokenizer train --vocab 600 book.txt --out learned.json", "learned.json"},
-                                         Work{known, "tokenize --tokenizer known book.txt --out a.tok", "a.tok"}),
-                         [](const auto& of) { return of.param.words.substr(0, of.param.words.find(' ')); });
+const std::string llama = "convert '" KEEL_TEST_DIR "/golden/folders/llama' ";
+
+INSTANTIATE_TEST_SUITE_P(
+    Command, Unfinished,
+    testing::Values(Work{"tokenizer", known, "tokenizer train --vocab 600 book.txt --out learned.json", "learned.json"},
+                    Work{"tokenize", known, "tokenize --tokenizer known book.txt --out a.tok", "a.tok"},
+                    Work{"megatron", known, "tokenize --tokenizer known --to megatron book.txt --out a.bin", "a.idx"},
+                    Work{"llmc", known, "tokenize --tokenizer known --to llmc book.txt --out a.bin", "a.bin"},
+                    Work{"checkpoint", llama + "folder", llama + "there", "there/step-00000000"},
+                    Work{"folder", llama + "there", "convert there folder", "folder"}),
+    [](const auto& of) { return of.param.name; });
 
 }  // namespace
 }  // namespace keel::test

@@ -83,6 +83,7 @@ TEST(TokenizerFiles, RefusesDamagedTiktokenFilesByLine) {
     EXPECT_SAYS(said(tiktoken() + "YR== 258\n"), "line 259");  // bits that no byte needs
     EXPECT_SAYS(said(tiktoken() + "eHl6 257\n"), "rank 257 occurs twice");
     EXPECT_SAYS(said(tiktoken() + "YWI= 258\n"), "occurs twice");
+    EXPECT_SAYS(said(tiktoken() + "eHl6 260\n"), "no token has the rank 258");
     EXPECT_SAYS(said(tiktoken() + "eHl6 2000000000\n"), "far beyond");
     EXPECT_SAYS(said("YQ== 0\n"), "no token for the byte 0");
     EXPECT_SAYS(said("\n"), "holds no tokens");
@@ -105,7 +106,7 @@ TEST(TokenizerFiles, APublishedTiktokenFileIsKnownByItsContent) {
     EXPECT_EQ(t.encode("<|begin_of_text|> Vi\u1ec7t soubor<|eot_id|>"), (std::vector<std::int32_t>{128000, 101798, 127539, 128009}));
     EXPECT_EQ(t.bos_id(), 128000);
     EXPECT_EQ(t.id("<|reserved_special_token_247|>"), 128255);
-    file = file.substr(0, file.find(" 127539\n")) + " 128000\n" + file.substr(file.find(" 127539\n") + 8);
+    file += base64("one more") + " 128000\n";
     EXPECT_SAYS(message_of([&] { Tokenizer::load(temp.write("tokenizer.model", file)); }), "keel does not know");
 }
 
@@ -138,6 +139,13 @@ TEST(TokenizerFiles, VocabularyAndMergesAreReadAsTheClassBesideThemSays) {
 }
 
 // formats.md 3.4: the head of such a model.
+TEST(TokenizerFiles, MergesThatAreNoTextAreRefusedWithTheirPlace) {
+    const TempFolder temp;
+    temp.write("vocab.json", read_file(folder + "vocab_merges/vocab.json"));
+    temp.write("merges.txt", "#version: 0.2\nt h\nt\xff h\n");
+    EXPECT_SAYS(message_of([&] { Tokenizer::load(temp.path()); }), "merges.txt, byte 19: this is not UTF-8");
+}
+
 TEST(TokenizerFiles, ASentencePieceModelBeginsWithUnknownControlsAndBytes) {
     const Tokenizer t = Tokenizer::load(folder + "spm_llama.model");
     const auto& tokens = t.model().tokens;

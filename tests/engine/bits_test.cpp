@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/model/decoder.h"
@@ -124,6 +125,42 @@ TEST_P(Bits, OfGradientsAreZeroWithoutTargets) {
     EXPECT_EQ(model->train_micro_batch(batch.batch()), 0.0);
     model->reduce_grads();
     EXPECT_EQ(model->grad_norm(), 0.0);
+}
+
+// Nothing leaks from the future or from another document: with one token changed, every logit before it, of other documents and
+// of other rows keeps its bits. Packed documents are apart by this alone; positions that begin anew would not part them.
+TEST_P(Bits, OfLogitsDoNotDependOnLaterTokensNorOnOtherDocuments) {
+    for (const Config& config : variants(GetParam())) {
+        Stream stream(2);
+        const auto model = make_model(config, stream, training_use(config));
+        model->init(3);
+        test::TinyBatch batch(config, config.train.micro_batch, 4);
+        const auto tokens = static_cast<std::int64_t>(batch.ids.size());
+        const auto logits = [&] {
+            std::vector<float> all(static_cast<std::size_t>(tokens * config.model.vocab));
+            model->logits(batch.batch(), View<float>(all.data(), {tokens, config.model.vocab}));
+            return all;
+        };
+        const std::vector<float> before = logits();
+        for (const std::int64_t changed : {std::int64_t{0}, tokens / 3, tokens / 2 + 1, tokens - 1}) {
+            std::int32_t& id = batch.ids[static_cast<std::size_t>(changed)];
+            const std::int32_t was = std::exchange(id, static_cast<std::int32_t>((id + 1) % config.model.vocab));
+            const std::vector<float> after = logits();
+            id = was;
+            // It reaches those that see it, those that see these in the next layer, and so on: not past its document.
+            std::int64_t end = changed + 1;
+            while (end < tokens && batch.positions[static_cast<std::size_t>(end)] > 0) ++end;
+            for (std::int64_t i = 0; i < tokens; ++i) {
+                const auto vocab = static_cast<std::size_t>(config.model.vocab), at = static_cast<std::size_t>(i) * vocab;
+                const bool same = std::memcmp(&before[at], &after[at], vocab * sizeof(float)) == 0;
+                if (i < changed || i >= end) {
+                    EXPECT_TRUE(same) << "token " << i << " felt a change of token " << changed;
+                } else if (i == changed) {
+                    EXPECT_FALSE(same) << "token " << i;
+                }
+            }
+        }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtype, Bits, testing::Values("f32", "bf16"), [](const auto& p) { return std::string(p.param); });

@@ -130,11 +130,16 @@ void copy(View<T> to, std::int64_t at, View<T> from, std::int64_t first, std::in
         std::memcpy(to.row(at + i), from.row(first + i), static_cast<std::size_t>(from.dim(1)) * sizeof(T));
 }
 
-// Forward and backward on `ranks` threads; results in whole rows, and what each rank sent.
+// Forward and backward on `ranks` threads; results in whole rows, and what each rank sent. `changed`: a token of every row that
+// has another query, key and value than usual.
 template <class T>
 std::vector<Result<T>> run(const Rows& b, int ranks, bool ring, int threads = 1,
-                           std::vector<Traffic>* traffic = nullptr) {
+                           std::vector<Traffic>* traffic = nullptr, std::int64_t changed = -1) {
     std::vector<Result<T>> whole = whole_rows<T>(b);
+    for (Result<T>& row : whole)
+        for (const View<T>& x : {row.in.q_view(), row.in.k_view(), row.in.v_view()})
+            for (std::int64_t i = 0; changed >= 0 && i < x.dim(1); ++i)
+                x.row(changed)[i] = T(0.5f - 2 * static_cast<float>(x.row(changed)[i]));
     if (traffic) traffic->resize(static_cast<std::size_t>(2 * ranks));
     const ContextSlices slices(b.seq_len, ranks);
     run_threads(ranks, {.deadline_s = 60}, [&](World& world) {
@@ -223,6 +228,29 @@ TEST(Context, EveryRunAndEveryNumberOfThreadsGivesTheSameBits) {
             EXPECT_TRUE(first[r].same_bits(again[r]) && first[r].same_bits(threads[r]))
                 << "ring " << ring << ", row " << r;
     }
+}
+
+// What a query does not see does not reach it, on whichever rank it lies: earlier queries and other documents keep their bits,
+// also where the document is cut between ranks.
+TEST(Context, AQueryFeelsNoLaterTokenAndNoOtherDocument) {
+    for (const bool ring : {false, true})
+        for (const int ranks : {2, 4})
+            for (const std::int64_t changed : {std::int64_t{3}, std::int64_t{36}, std::int64_t{70}}) {
+                const Rows& batch = batches[1];
+                const auto before = run<bf16>(batch, ranks, ring), after = run<bf16>(batch, ranks, ring, 1, nullptr, changed);
+                for (std::size_t r = 0; r < before.size(); ++r)
+                    for (std::int64_t i = 0; i < batch.seq_len; ++i) {
+                        Outputs<bf16> was = before[r].out, is = after[r].out;
+                        const auto bytes = static_cast<std::size_t>(batch.heads * batch.head_dim) * sizeof(bf16);
+                        const bool same = std::memcmp(was.y_view().row(i), is.y_view().row(i), bytes) == 0;
+                        const bool seen = before[r].in.lo[static_cast<std::size_t>(i)] <= changed && changed <= i;
+                        if (!seen) {
+                            EXPECT_TRUE(same) << "query " << i << " felt token " << changed << ", ring " << ring << ", ranks " << ranks;
+                        } else if (i == changed) {
+                            EXPECT_FALSE(same);
+                        }
+                    }
+            }
 }
 
 // Keys and values n - 1 times in each pass; gradients as often, in the ring as float.

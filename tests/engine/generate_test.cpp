@@ -4,8 +4,10 @@
 #include <map>
 #include <vector>
 
+#include "data/bpe_train.h"
 #include "engine/generate.h"
 #include "kernels/base/random.h"
+#include "tests/engine/tiny.h"
 
 namespace keel {
 namespace {
@@ -43,6 +45,26 @@ TEST(ChooseToken, TopKAndTopPLeaveOnlyTheLikeliest) {
         EXPECT_TRUE(nucleus == 1 || nucleus == 3);
         EXPECT_EQ(choose({.temperature = 1, .top_p = 1e-9}, u), 1);
     }
+}
+
+TEST(Generate, StopsAtEveryTokenThatEndsTheText) {
+    BpeTrainer trainer;
+    trainer.add("a few words, and a few more words");
+    const Tokenizer tokenizer = trainer.train({.vocab_size = 264});
+    Config config = test::tiny_config("f32");
+    config.model.vocab = tokenizer.vocab_size();
+    Stream stream(1);
+    const auto model = make_model(config, stream, training_use(config));
+    model->init(3);
+    const auto decoder = make_decoder(config, stream, *model, config.data.seq_len);
+    const Sampling without{.temperature = 0, .max_tokens = 8};
+    std::vector<std::int32_t> order;
+    const std::int32_t first = choose_token(decoder->append(tokenizer.encode("a few")), without, 0, order);
+    ASSERT_NE(first, tokenizer.eos_id());
+    EXPECT_NE(generate(*decoder, tokenizer, "a few", without), "");
+    Sampling with = without;
+    with.ending_ids = {(first + 1) % 264, first};
+    EXPECT_EQ(generate(*decoder, tokenizer, "a few", with), "");
 }
 
 TEST(Sampling, RefusesValuesOutsideTheirRange) {
