@@ -43,7 +43,9 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
     const gemm::Plan plan(p.m, p.n, p.k, room, limits);
     const tile::Cut slivers(p.m, limits.row_unit);
     const std::int64_t tall = plan.rows / limits.row_unit;  // slivers of a tile at most
-    const tile::Cut rows(slivers.pieces, tall);
+    // An even number of tiles, which two threads finish together: with 19, one waits for a twentieth of the product.
+    const std::int64_t even = gemm::round_up(ceil_div(slivers.pieces, tall), 2);
+    const tile::Cut rows(slivers.pieces, tall, plan.packing == gemm::Packing::b ? std::min(slivers.pieces, even) : 1);
     const auto row = [&](std::int64_t i) { return std::min(p.m, rows.begin(i) * limits.row_unit); };
     if (plan.packing != gemm::Packing::b) {
         const Packed a{shared, 0, 0, p.k};

@@ -21,7 +21,6 @@ constexpr Limits amx_limits{.k_block = 512,
                             .tile_rows = 256,
                             .tile_columns = 512,
                             .shared_rows = 256,
-                            .few_rows = 32,
                             .packs_a = false};
 constexpr std::int64_t tile_elements = 512, step_elements = 2 * tile_elements;  // a tile; two side by side, for 32 k
 

@@ -23,7 +23,6 @@ constexpr Limits float_limits{.k_block = 288,
                               .tile_rows = 336,
                               .tile_columns = 512,
                               .shared_rows = 112,
-                              .few_rows = 4 * tile::max_rows,
                               .packs_a = true};
 
 // Workspace of one thread, in floats.

@@ -19,7 +19,7 @@ struct Limits {
     std::int64_t k_block, k_unit;          // a block of k at most, and the steps it is worked in
     std::int64_t row_unit, panel;          // rows and columns worked at once
     std::int64_t tile_rows, tile_columns;  // of a tile at most, where its task packs B for itself
-    std::int64_t shared_rows, few_rows;    // and where B is packed already: small, to be many, down to few_rows
+    std::int64_t shared_rows;              // and where B is packed already: small, to be many
     bool packs_a;                          // may pack A once, if it is the small operand
 };
 
@@ -70,10 +70,10 @@ struct Plan {
             columns = round_up(ceil_div(width, pieces), l.panel);
         // Fewer rows read B more often from the second cache, fewer columns copy A more often: rows go first, to a
         // point.
-        const auto shorter = [&](std::int64_t least) { return packing == Packing::b && rows > least; };
+        const auto shorter = [&](std::int64_t least) { return packing == Packing::b && rows > least * l.row_unit; };
         const auto narrower = [&](std::int64_t least) { return columns > least * l.panel; };
         while (ceil_div(m, rows) * ceil_div(width, columns) < enough) {
-            if (shorter(l.few_rows) || (!narrower(8) && shorter(2 * l.row_unit)))
+            if (shorter(4) || (!narrower(8) && shorter(2)))
                 rows -= l.row_unit;
             else if (narrower(2))
                 columns = round_up(columns / 2, l.panel);

@@ -6,6 +6,7 @@
 // reading past a row of B (columns are whole vectors), and sums that depend on the tile's shape.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/simd.h"
@@ -60,9 +61,11 @@ void (*kernel_of_three(Order order, std::int64_t rows))(const Product&);
 // because many pieces are asked for in loops that are as short as one.
 struct Cut {
     std::int64_t total, pieces, least, longer;
-    Cut(std::int64_t length, std::int64_t most)
+    Cut(std::int64_t length, std::int64_t most) : Cut(length, most, (length + most - 1) / most) {}
+    // At least so many pieces.
+    Cut(std::int64_t length, std::int64_t most, std::int64_t count)
         : total(length),
-          pieces((length + most - 1) / most),
+          pieces(std::max(count, (length + most - 1) / most)),
           least(pieces > 0 ? total / pieces : 0),
           longer(total - least * pieces) {}
     std::int64_t begin(std::int64_t i) const { return i * least + (i < longer ? i : longer); }
