@@ -92,7 +92,7 @@ void NcclRank::finish(ncclResult_t result, Communicator& one, const std::functio
     const auto until = Clock::now() + std::chrono::duration<double>(options.deadline_s);
     for (auto nap = std::chrono::microseconds(1); result == ncclInProgress; nap = std::min(2 * nap, longest_nap)) {
         if (control.aborted()) give_up("a rank has left");
-        if (Clock::now() > until) give_up(concat("NCCL did not connect all ranks within ", options.deadline_s, " s"));
+        if (Clock::now() > until) give_up(concat("not every rank came to NCCL within ", options.deadline_s, " s"));
         std::this_thread::sleep_for(nap);
         if (const ncclResult_t asked = nccl().ncclCommGetAsyncError(one.comm, &result); asked != ncclSuccess)
             result = asked;
@@ -135,10 +135,10 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclRank> shared, const std::string& name, 
     if (shared_->options.buffer_bytes == 0) return;
     const std::int64_t bytes = std::max(shared_->options.buffer_bytes, nccl_buffer_bytes(0, size()));
     check(cudaSetDevice(shared_->gpu));
-    std::byte* buffer = nullptr;
-    check(cudaMalloc(&buffer, static_cast<std::size_t>(bytes)));
-    owns_buffer_ = true;
-    lend(View<std::byte>(buffer, {bytes}));
+    std::byte* own = nullptr;
+    check(cudaMalloc(&own, static_cast<std::size_t>(bytes)));
+    own_buffer_.reset(own);
+    lend(View<std::byte>(own, {bytes}));
 }
 
 void NcclGroup::lend(View<std::byte> buffer) {
@@ -166,7 +166,6 @@ NcclGroup::~NcclGroup() {
         if (message.written) (void)cudaEventDestroy(message.written);
     for (const Receipt& receipt : *receipts_of_ours_)
         if (receipt.copied) (void)cudaEventDestroy(receipt.copied);
-    if (owns_buffer_) (void)cudaFree(buffer_);
     if (!communicator_) return;
     const std::lock_guard lock(communicator_->mutex);
     if (communicator_->comm) (void)nccl().ncclCommDestroy(std::exchange(communicator_->comm, nullptr));

@@ -143,7 +143,10 @@ private:
     std::shared_ptr<NcclRank::Communicator> communicator_;
     std::byte* buffer_ = nullptr;
     std::int64_t buffer_bytes_ = 0;
-    bool owns_buffer_ = false;
+    struct Free {
+        void operator()(std::byte* data) const { (void)cudaFree(data); }
+    };
+    std::unique_ptr<std::byte, Free> own_buffer_;
     Stream host_{1, 64, 64};  // control's
     std::vector<Greeting> greetings_;
     std::deque<Message> messages_;

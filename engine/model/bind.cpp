@@ -1,5 +1,7 @@
 #include "engine/model/bind.h"
 
+#include <vector>
+
 namespace keel {
 
 RopeConfig rope_config(const ModelSection& m, std::int64_t positions) {
@@ -16,6 +18,13 @@ RopeConfig rope_config(const ModelSection& m, std::int64_t positions) {
         rope.divisors = static_cast<double>(positions) > m.rope_original_max_position ? m.rope_long_factors : m.rope_short_factors;
     } else fail_usage("--model.rope_scaling is \"" + m.rope_scaling + "\"; it can be none, linear, llama3, yarn or longrope");
     return rope;
+}
+
+void make_rope_table(const Backend& backend, const RopeConfig& rope, View<float> table) {
+    if (!backend.gpu) return rope_table(rope, table);
+    std::vector<float> made(static_cast<std::size_t>(table.size()));
+    rope_table(rope, View<float>(made.data(), {table.dim(0), table.dim(1)}));
+    backend.copy_in(table.data(), made.data(), table.bytes());
 }
 
 BlockGrads block_grads(const ParamTable& table, View<float> flat, int i, const ModelSection& m) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/config.h"
+#include "engine/memory/backend.h"
 #include "engine/model/block.h"
 #include "engine/model/params.h"
 #include "kernels/rope.h"
@@ -12,6 +13,8 @@ namespace keel {
 
 // Of a table of so many positions: longrope has two sets of frequencies.
 RopeConfig rope_config(const ModelSection& model, std::int64_t positions);
+// The table, in the backend's memory.
+void make_rope_table(const Backend& backend, const RopeConfig& rope, View<float> table);
 
 template <class T> BlockParams<T> block_params(const ParamTable& table, View<T> flat, int i, const ModelSection& m) {
     const auto at = [&](const char* name) { return View<const T>(table.view(flat, "layers." + std::to_string(i) + "." + name)); };

@@ -33,7 +33,7 @@ public:
         if (use.device != stream_.device())
             fail("model: planned for ", name(use.device), ", but its stream is of ", name(stream_.device()));
         bind_state();
-        make_rope_table();
+        make_rope_table(backend_, rope_config(config_, use.positions), arena_.view(layout_.rope));
         std::size_t n = 0;
         for (const LayerRange& range : layout_.shard.chunks) {
             chunk_begin_.push_back(n);
@@ -47,7 +47,8 @@ public:
         }
         if (layout_.shard.has_embedding()) embed_params_ = params_named("embed");
         if (layout_.shard.has_head()) head_params_ = {params_named("final_norm").first, static_cast<int>(params().specs.size())};
-        lend_to_groups();
+        if (layout_.peers.index >= 0) lend(ranks_, arena_.view(layout_.peers));
+        if (layout_.peers_beside.index >= 0) ranks_.beside.lend(arena_.view(layout_.peers_beside));
         if (use.training)
             gradients_.emplace(backend_, ranks_, config_, layout_.shard, params(),
                                Gradients::Buffers{.grad = grads(), .lookup = lookup(), .gains = arena_.view(layout_.gains),
@@ -337,20 +338,6 @@ private:
             if (!std::is_same_v<T, float>) parts.push_back(bytes_of(master()));
         }
         state_.emplace(backend_, std::move(parts));
-    }
-    void make_rope_table() {
-        const View<float> table = arena_.view(layout_.rope);
-        if (!backend_.gpu) return rope_table(rope_config(config_, layout_.use.positions), table);
-        std::vector<float> made(static_cast<std::size_t>(table.size()));
-        rope_table(rope_config(config_, layout_.use.positions), View<float>(made.data(), {table.dim(0), table.dim(1)}));
-        backend_.copy_in(table.data(), made.data(), table.bytes());
-    }
-
-    // Collectives of one stream, one after another, work in the same memory; those beside it in another.
-    void lend_to_groups() {
-        if (layout_.peers.index < 0) return;
-        for (Group* group : {&ranks_.tp, &ranks_.cp, &ranks_.replicas, &ranks_.embedding}) group->lend(arena_.view(layout_.peers));
-        if (layout_.peers_beside.index >= 0) ranks_.beside.lend(arena_.view(layout_.peers_beside));
     }
 
     View<T> param() const { return arena_.view(layout_.param); }

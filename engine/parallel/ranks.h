@@ -29,6 +29,11 @@ inline Ranks ranks_of(const Mesh& mesh) {
     return {{at.tp, at.cp, at.dp, at.pp}, mesh.world(), mesh.tp(), mesh.cp(), mesh.pp(), mesh.dp_cp(), mesh.beside(), mesh.embd()};
 }
 
+// Of a GPU, to the groups whose collectives are made on one stream, one after another.
+inline void lend(const Ranks& r, View<std::byte> memory) {
+    for (Group* group : {&r.tp, &r.cp, &r.replicas, &r.embedding}) group->lend(memory);
+}
+
 // The only rank of a run.
 struct SoloRanks {
     SoloGroup world{"world"}, tp{"tp"}, cp{"cp"}, pp{"pp"}, replicas{"dp_cp"}, beside{"dp_cp beside"}, embedding{"embd"};
