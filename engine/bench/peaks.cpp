@@ -52,7 +52,7 @@ double copy_rate(const Backend& backend) {
 
 int repeats(std::int64_t n, bool gpu) {
     const std::int64_t products = gpu ? 2'000'000'000'000 : 5'000'000'000;  // some milliseconds
-    return static_cast<int>(std::max<std::int64_t>(1, products / (n * n * n)));
+    return static_cast<int>(std::clamp<std::int64_t>(products / (n * n * n), 1, 100));
 }
 
 std::vector<Sample> measure(const std::vector<std::function<void()>>& bodies, int rounds) {
