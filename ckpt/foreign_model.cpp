@@ -98,7 +98,7 @@ ForeignModel open_foreign(const fs::path& path, ForeignKind kind, const ForeignO
 }
 
 void check_bytes(const ForeignModel& model) {
-    for (std::size_t i = 0; i < model.torch.size(); ++i) model.torch[i]->check_storages(model.tables[i]);
+    for (const auto& file : model.torch) file->check_storages();
 }
 
 std::string foreign_model(const fs::path& path) {

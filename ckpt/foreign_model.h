@@ -39,7 +39,7 @@ struct ForeignModel {
     ForeignWeights weights;
     std::vector<TensorTable> tables;         // what the files hold, by their own names
     std::filesystem::path tokenizer_from{};  // a folder with tokenizer files; empty if none was found
-    std::vector<std::shared_ptr<const TorchFile>> torch{};  // behind each table, where it is a file of torch.save
+    std::vector<std::shared_ptr<TorchFile>> torch{};  // behind the tables, where they are files of torch.save
 };
 
 // Which readable form lies at `path`, a file or a folder; nullopt if none. A folder with a config.json is none: keel

@@ -224,10 +224,10 @@ Report inspect_foreign(const fs::path& path, ForeignKind kind, bool verify) {
 }
 
 Report inspect_torch_file(const fs::path& path, bool verify) {
-    const TorchFile file(path);
+    TorchFile file(path);
     Report r = {{"kind", "file of torch.save"}, {"path", path.string()}, {"bytes", fs::file_size(path)}, {"holds", file.root().description()}};
     const TensorTable table = file.tensors(file.root());
-    if (verify) file.check_storages(table);
+    if (verify) file.check_storages();
     add_tables(r, {table});
     return r;
 }

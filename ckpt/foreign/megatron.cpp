@@ -1,6 +1,7 @@
-// Checkpoints of Megatron-LM in its format `torch`: iter_0000100/mp_rank_TT_PPP/model_optim_rng.pt, one file of torch.save
-// per tensor- and pipeline-parallel rank, with the arguments of the run beside the weights. Names of Megatron Core (with the
-// norms inside of the layers that follow them, as Transformer Engine has it, or apart) and of the older `language_model`.
+// Checkpoints of Megatron-LM. In its format `torch`, iter_0000100/mp_rank_TT_PPP/model_optim_rng.pt is one file of torch.save
+// per tensor- and pipeline-parallel rank, with the arguments of the run beside the weights; names of Megatron Core (with the
+// norms inside of the layers that follow them, as Transformer Engine has it, or apart) and of the older `language_model`. In
+// `torch_dist`, pieces of global tensors, the layers of one kind stacked, and the arguments in common.pt.
 //
 // qkv is kept group by group: the queries of a group, its key, its value. Under tensor parallelism (Shoeybi et al. 2019,
 // arXiv:1909.08053) a rank has whole groups, and of gate and up its own part of each, one behind the other. The vocabulary is
@@ -9,7 +10,9 @@
 #include <cmath>
 #include <fstream>
 #include <optional>
+#include <span>
 
+#include "ckpt/foreign/distributed.h"
 #include "ckpt/foreign/megatron_args.h"
 #include "ckpt/foreign/readers.h"
 #include "ckpt/foreign/torch_file.h"
@@ -22,6 +25,8 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr const char* file_name = "model_optim_rng.pt";
+constexpr const char* common_name = "common.pt";
+constexpr std::int64_t max_layers = 100'000;
 constexpr const char* tracker = "latest_checkpointed_iteration.txt";
 
 struct Names {
@@ -69,9 +74,11 @@ struct Chunk {
 
 struct Checkpoint {
     std::vector<TensorTable> tables;
-    std::vector<std::shared_ptr<const TorchFile>> torch;  // of each table
+    std::vector<std::shared_ptr<TorchFile>> torch;
+    std::shared_ptr<TorchFile> with_args;
     std::vector<Chunk> chunks;                            // in the order of the layers
-    std::int64_t tp = 1, pp = 1, iteration = 0;
+    std::int64_t tp = 1, pp = 1, padded_vocab = 0;        // ranks, and rows of the embedding of all of them
+    StoredDtype dtype = StoredDtype::F32;
 };
 
 std::int64_t count_layers(const TensorTable& table, const std::string& prefix) {
@@ -87,19 +94,18 @@ Checkpoint open_ranks(const fs::path& folder) {
     const auto path = [&](std::int64_t tp, std::int64_t pp) { return folder / rank_folder(tp, pp, staged) / file_name; };
     while (fs::exists(path(c.tp, 0))) ++c.tp;
     while (staged && fs::exists(path(0, c.pp))) ++c.pp;
-    std::vector<std::vector<std::shared_ptr<const TorchFile>>> files;  // by stage, then by rank
+    std::vector<std::vector<std::shared_ptr<TorchFile>>> files;  // by stage, then by rank
     std::size_t virtual_stages = 1;
     for (std::int64_t pp = 0; pp < c.pp; ++pp) {
         auto& ranks = files.emplace_back();
         for (std::int64_t tp = 0; tp < c.tp; ++tp) {
-            const auto file = std::make_shared<const TorchFile>(path(tp, pp));
+            const auto file = std::make_shared<TorchFile>(path(tp, pp));
             if (!file->root().find("model") && !file->root().find("model0")) fail(file->where(), " holds no \"model\"; its keys are those of another program");
             while (file->root().find("model" + std::to_string(virtual_stages))) ++virtual_stages;
             ranks.push_back(file);
         }
     }
-    const PickleValue* iteration = files[0][0]->root().find("iteration");
-    c.iteration = iteration && iteration->is(Kind::integer) ? iteration->integer : 0;
+    c.with_args = files[0][0];
     std::int64_t layer = 0;
     for (std::size_t v = 0; v < virtual_stages; ++v)
         for (const auto& ranks : files) {
@@ -109,12 +115,49 @@ Checkpoint open_ranks(const fs::path& folder) {
                 const PickleValue* model = file->root().find(virtual_stages == 1 && file->root().find("model") ? "model" : "model" + std::to_string(v));
                 if (!model) fail(file->where(), " lacks \"model", v, "\", which other ranks have");
                 c.tables.push_back(file->tensors(*model));
-                c.torch.push_back(file);
+                if (v == 0) c.torch.push_back(file);
                 for (const Names* names : {&core, &older})
                     c.chunks.back().layers = std::max(c.chunks.back().layers, count_layers(c.tables.back(), names->layers));
             }
             layer += c.chunks.back().layers;
         }
+    for (const std::string& name : {core.embed, older.embed})
+        if (const FileTensor* embed = c.tables[0].find(name)) c.padded_vocab = embed->rows() * c.tp, c.dtype = embed->dtype;
+    return c;
+}
+
+// One rank's view of a distributed checkpoint: the layers, stacked in it, apart, and each piece under NAME@ROW,COLUMN unless it
+// is the whole.
+Checkpoint open_stacked(const fs::path& folder) {
+    const auto of_the_model = [](std::string_view name) {
+        return name.starts_with("decoder.") || name.starts_with("embedding.") || name.starts_with("output_layer.");
+    };
+    DistributedCheckpoint saved = open_distributed(folder, of_the_model);
+    Checkpoint c;
+    c.with_args = std::make_shared<TorchFile>(folder / common_name);
+    TensorTable table{.where = folder.string(), .tensors = {}};
+    for (auto& [name, tensor] : saved.tensors) {
+        const bool stacked = name.starts_with(core.layers) && (name[core.layers.size()] < '0' || name[core.layers.size()] > '9') && !tensor.shape.empty();
+        if (stacked && tensor.shape[0] > max_layers) fail(folder.string(), ": ", name, " is of ", tensor.shape[0], " layers, which cannot be");
+        const auto shape = std::span(tensor.shape).subspan(stacked ? 1 : 0);
+        for (auto& [offset, piece] : tensor.pieces) {
+            const std::int64_t layers = stacked ? piece.rows() : 1;
+            if (stacked) piece.shape.erase(piece.shape.begin());
+            const auto place = std::span(offset).subspan(offset.size() - piece.shape.size());
+            const bool whole = std::ranges::equal(piece.shape, shape);
+            for (std::int64_t i = 0; i < layers; ++i) {
+                FileTensor one = piece;
+                if (stacked) one.row_stride = one.row_elements(), one.begin += i * piece.row_stride * size_bits(one.dtype) / 8;
+                std::string full = stacked ? concat(core.layers, offset[0] + i, ".", name.substr(core.layers.size())) : name;
+                if (!whole) full += concat("@", place[0], ",", place.size() > 1 ? place[1] : 0);
+                table.tensors.insert_or_assign(full, std::move(one));
+            }
+        }
+        if (name == core.embed && !tensor.pieces.empty()) c.padded_vocab = tensor.shape[0], c.dtype = tensor.pieces[0].tensor.dtype;
+    }
+    c.chunks.push_back({0, 0, count_layers(table, core.layers)});
+    c.tables.push_back(std::move(table));
+    c.torch = std::move(saved.files);
     return c;
 }
 
@@ -122,7 +165,7 @@ void place_weights(ForeignModel& model, const Checkpoint& c, const MegatronArgs&
     const ModelShape& s = model.shape;
     ForeignWeights& w = model.weights;
     const std::int64_t tp = c.tp, d = s.head_dim, h = s.hidden, q = s.heads * d, kv = s.kv_heads * d;
-    const std::int64_t groups = s.kv_heads / tp, queries = s.heads / s.kv_heads, padded = args.padded_vocab / tp;
+    const std::int64_t groups = s.kv_heads / tp, queries = s.heads / s.kv_heads, padded = c.padded_vocab / tp;
     const std::int64_t head = args.interleaved ? d : 0;
     const bool is_older = count_layers(c.tables[0], older.layers) > 0;
     const Names& names = is_older ? older : core;
@@ -145,7 +188,7 @@ void place_weights(ForeignModel& model, const Checkpoint& c, const MegatronArgs&
                     if (table.find(layer + name)) return layer + name;
                 return layer + either.back();
             };
-            const auto qkv = [&](const std::string& name, const std::string& param, std::vector<std::int64_t> shape) {
+            const auto qkv = [&](const std::string& name, const std::string& param, const std::vector<std::int64_t>& shape) {
                 std::vector<Place> places;
                 const std::int64_t cols = shape.size() == 2 ? h : 1;
                 for (std::int64_t g = 0; g < groups; ++g) {
@@ -154,7 +197,7 @@ void place_weights(ForeignModel& model, const Checkpoint& c, const MegatronArgs&
                     places.push_back({from + queries * d, param, {q + group * d, d, 0, cols}, head});
                     places.push_back({from + (queries + 1) * d, param, {q + kv + group * d, d, 0, cols}});
                 }
-                w.put(table, name, shape, std::move(places));
+                w.put(table, name, shape, places);
             };
             if (&chunk == &c.chunks.front()) words(names.embed, "embed");
             for (std::int64_t i = 0; i < chunk.layers; ++i) {
@@ -190,6 +233,7 @@ void place_weights(ForeignModel& model, const Checkpoint& c, const MegatronArgs&
 bool is_megatron_folder(const fs::path& folder) {
     std::error_code none;
     if (fs::exists(folder / tracker, none)) return true;
+    if (is_distributed_checkpoint(folder) && fs::exists(folder / common_name, none)) return true;
     for (const bool staged : {false, true})
         if (fs::exists(folder / rank_folder(0, 0, staged) / file_name, none)) return true;
     return false;
@@ -198,11 +242,13 @@ bool is_megatron_folder(const fs::path& folder) {
 ForeignModel open_megatron(const fs::path& path, const ForeignOptions& options) {
     const fs::path folder = iteration_folder(path);
     if (!is_megatron_folder(folder))
-        fail(folder.string(), " is a checkpoint of Megatron-LM, but not in its format torch (mp_rank_…/", file_name,
-             "), which is what keel reads; write it anew with --ckpt-format torch, or as a model folder with Megatron Bridge's export");
-    Checkpoint c = open_ranks(folder);
-    const MegatronArgs args = read_megatron_args(*c.torch[0], c.tables[0], c.tp, options);
-    ForeignModel model{.description = concat("a checkpoint of Megatron-LM, iteration ", c.iteration, ", tp ", c.tp, ", pp ", c.pp),
+        fail(folder.string(), " is a checkpoint of Megatron-LM, but in neither of the formats that keel reads, torch (mp_rank_…/", file_name,
+             ") and torch_dist (", common_name, " and .metadata); write it anew with --ckpt-format torch, or as a model folder with Megatron Bridge's export");
+    const bool distributed = is_distributed_checkpoint(folder);
+    Checkpoint c = distributed ? open_stacked(folder) : open_ranks(folder);
+    if (c.padded_vocab == 0) fail(folder.string(), " holds no ", core.embed, "; it is not a GPT of Megatron-LM");
+    const MegatronArgs args = read_megatron_args(*c.with_args, c.dtype, c.padded_vocab, c.tp, options);
+    ForeignModel model{.description = concat("a checkpoint of Megatron-LM, iteration ", args.iteration, distributed ? ", torch_dist" : concat(", tp ", c.tp, ", pp ", c.pp)),
                        .shape = args.shape, .weights = ForeignWeights(args.shape), .tables = {}};
     std::int64_t layers = 0;
     for (const Chunk& chunk : c.chunks) layers += chunk.layers;

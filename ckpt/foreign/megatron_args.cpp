@@ -90,13 +90,14 @@ std::int64_t real_vocab(const Args& a, std::int64_t padded, const std::string& w
 
 }  // namespace
 
-MegatronArgs read_megatron_args(const TorchFile& file, const TensorTable& first, std::int64_t tp, const ForeignOptions& options) {
+MegatronArgs read_megatron_args(const TorchFile& file, StoredDtype dtype, std::int64_t padded_vocab, std::int64_t tp, const ForeignOptions& options) {
     const Args a(file);
     if (const PickleValue* version = file.root().find("checkpoint_version"))
         if (const double v = version->is(Kind::real) ? version->real : static_cast<double>(version->integer); v < 3)
             fail(file.where(), ": checkpoint_version ", v, " orders q, k and v in another way; keel reads 3");
     refuse_other_mathematics(a);
     MegatronArgs out;
+    if (const PickleValue* iteration = file.root().find("iteration")) out.iteration = iteration->integer;
     ModelShape& s = out.shape;
     s.layers = a.whole("num_layers"), s.hidden = a.whole("hidden_size"), s.heads = a.whole("num_attention_heads");
     s.kv_heads = a.flag("group_query_attention", false) ? a.whole("num_query_groups") : s.heads;
@@ -117,13 +118,8 @@ MegatronArgs read_megatron_args(const TorchFile& file, const TensorTable& first,
         if (s.rope_scaling != "none") a.refuse("rotary_seq_len_interpolation_factor", "together with use_rope_scaling it is not read");
         s.rope_scaling = "linear", s.rope_factor = factor;
     }
-    const FileTensor* embed = nullptr;
-    for (const char* name : {"embedding.word_embeddings.weight", "language_model.embedding.word_embeddings.weight"})
-        if (!embed) embed = first.find(name);
-    if (!embed || embed->shape.size() != 2) fail(file.where(), " holds no embedding.word_embeddings.weight; it is not a GPT of Megatron-LM");
-    out.padded_vocab = embed->shape[0] * tp;
-    s.vocab = real_vocab(a, out.padded_vocab, file.where(), options);
-    s.dtype = embed->dtype == StoredDtype::BF16 ? "bf16" : embed->dtype == StoredDtype::F16 ? "f16" : "f32";
+    s.vocab = real_vocab(a, padded_vocab, file.where(), options);
+    s.dtype = dtype == StoredDtype::BF16 ? "bf16" : dtype == StoredDtype::F16 ? "f16" : "f32";
     if (s.kv_heads % tp != 0 || s.heads % s.kv_heads != 0 || s.ffn % tp != 0)
         fail(file.where(), ": ", s.heads, " heads in ", s.kv_heads, " groups and a feed-forward size of ", s.ffn, " do not divide among ", tp, " ranks");
     choose_family(s);

@@ -10,12 +10,12 @@ namespace keel {
 
 struct MegatronArgs {
     ModelShape shape;  // its vocab without padding, where the real size is known
-    std::int64_t padded_vocab = 0;
     bool interleaved = false;  // rotary pairs are neighbours
+    std::int64_t iteration = 0;
 };
 
-// `first` is the table of the first stage's first rank, whose embedding tells the padded size. Refuses mathematics that
-// keel has not, by the argument's name, and checkpoints without arguments.
-MegatronArgs read_megatron_args(const TorchFile& file, const TensorTable& first, std::int64_t tp, const ForeignOptions& options);
+// `file` holds "args"; the embedding has `padded_vocab` rows of `dtype`. Refuses mathematics that keel has not, by the
+// argument's name, and checkpoints without arguments.
+MegatronArgs read_megatron_args(const TorchFile& file, StoredDtype dtype, std::int64_t padded_vocab, std::int64_t tp, const ForeignOptions& options);
 
 }  // namespace keel

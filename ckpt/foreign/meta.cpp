@@ -68,7 +68,7 @@ private:
 
 struct Files {
     std::vector<TensorTable> tables;  // by rank
-    std::vector<std::shared_ptr<const TorchFile>> torch;
+    std::vector<std::shared_ptr<TorchFile>> torch;
 };
 
 Files open_files(const fs::path& folder) {
@@ -93,7 +93,7 @@ Files open_files(const fs::path& folder) {
     for (std::size_t i = 0; i < names.size(); ++i) {
         const std::string expected = concat("consolidated.", i < 10 ? "0" : "", i, ".pth");
         if (names[i] != expected) fail(folder.string(), ": ", expected, " is missing, but ", names[i], " is there; fetch all of them");
-        const auto file = std::make_shared<const TorchFile>(folder / names[i]);
+        const auto file = std::make_shared<TorchFile>(folder / names[i]);
         if (!file->root().is(PickleValue::Kind::dict)) fail(file->where(), " holds ", file->root().description(), ", not a dict of tensors");
         files.tables.push_back(file->tensors(file->root()));
         files.torch.push_back(file);

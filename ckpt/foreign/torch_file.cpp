@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <set>
 
 #include "kernels/base/error.h"
 
@@ -93,7 +91,7 @@ TorchFile::TorchFile(std::shared_ptr<const InputFile> file, std::int64_t begin, 
 
 bool TorchFile::is_tensor(const PickleValue& value) { return tensor_arguments(value) != nullptr; }
 
-FileTensor TorchFile::tensor(const PickleValue& value, const std::string& name) const {
+FileTensor TorchFile::tensor(const PickleValue& value, const std::string& name) {
     const auto tensor = [&] { return concat(where(), ": tensor \"", name, "\" "); };
     const PickleValue* arguments = tensor_arguments(value);
     if (!arguments) fail(tensor(), "is ", value.description(), ", not a tensor");
@@ -109,7 +107,8 @@ FileTensor TorchFile::tensor(const PickleValue& value, const std::string& name) 
     const auto known = std::find_if(storage_classes.begin(), storage_classes.end(), [&](const auto& c) { return c.first == id[1]->text; });
     if (known == storage_classes.end()) fail(tensor(), "is stored as ", id[1]->text, ", which keel does not read");
     t.dtype = known->second;
-    const ZipEntry* storage = zip_.find(prefix_ + "data/" + id[2]->text);
+    const std::string member = prefix_ + "data/" + id[2]->text;
+    const ZipEntry* storage = zip_.find(member);
     if (!storage) fail(tensor(), "lies in storage \"", id[2]->text, "\", which is not in the file");
 
     const std::int64_t element = size_bits(t.dtype) / 8, elements = storage->size_bytes / element, offset = given[1]->integer;
@@ -132,10 +131,11 @@ FileTensor TorchFile::tensor(const PickleValue& value, const std::string& name) 
         fail(tensor(), shape_text(t.shape), " at element ", offset, " reaches past its storage, which has ", elements, " elements; the file is damaged");
     if (!ordered) fail(tensor(), "is a transposed view, whose rows are not contiguous; save tensor.contiguous()");
     t.begin = storage->begin + offset * element;
+    storages_.insert(member);
     return t;
 }
 
-void TorchFile::collect(const PickleValue& value, const std::string& name, int depth, std::int64_t& budget, TensorTable& table) const {
+void TorchFile::collect(const PickleValue& value, const std::string& name, int depth, std::int64_t& budget, TensorTable& table) {
     budget -= 1 + static_cast<std::int64_t>(name.size());
     if (budget < 0) fail(where(), ": the names of its tensors take more than ", max_name_bytes, " bytes");
     if (depth > max_depth) fail(where(), ": dicts nested more than ", max_depth, " deep at \"", name, "\"");
@@ -149,21 +149,15 @@ void TorchFile::collect(const PickleValue& value, const std::string& name, int d
             collect(*value.items[i + 1], name.empty() ? value.items[i]->text : name + "." + value.items[i]->text, depth + 1, budget, table);
 }
 
-TensorTable TorchFile::tensors(const PickleValue& value) const {
+TensorTable TorchFile::tensors(const PickleValue& value) {
     TensorTable table{.where = where(), .tensors = {}};
     std::int64_t budget = max_name_bytes;
     collect(value, "", 0, budget, table);
     return table;
 }
 
-void TorchFile::check_storages(const TensorTable& table) const {
-    std::map<std::int64_t, std::string_view> storages;
-    for (const auto& [name, entry] : zip_.entries())
-        if (entry.size_bytes > 0) storages.emplace(entry.begin, name);
-    std::set<std::string_view> wanted;
-    for (const auto& [name, tensor] : table.tensors)
-        if (const auto after = storages.upper_bound(tensor.begin); after != storages.begin()) wanted.insert(std::prev(after)->second);
-    for (const std::string_view name : wanted) zip_.check(name);
+void TorchFile::check_storages() const {
+    for (const std::string& member : storages_) zip_.check(member);
 }
 
 }  // namespace keel

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -27,21 +28,22 @@ public:
 
     static bool is_tensor(const PickleValue& value);  // a tensor or parameter, whether it can be read or not
     // Refuses, by `name`, tensors that reach past their storage, are of types without a number, or lie in no order of rows.
-    FileTensor tensor(const PickleValue& value, const std::string& name) const;
+    FileTensor tensor(const PickleValue& value, const std::string& name);
 
     // Every tensor below `value`, named by the keys that lead to it: "layers.0.attention.wq.weight". Keys that are no text
     // and tensors inside of objects are passed by.
-    TensorTable tensors(const PickleValue& value) const;
+    TensorTable tensors(const PickleValue& value);
 
-    // Compares the checksums of all the storages those tensors lie in: reads them whole.
-    void check_storages(const TensorTable& table) const;
+    // Compares the checksums of the storages that the tensors asked for so far lie in: reads them whole.
+    void check_storages() const;
 
 private:
-    void collect(const PickleValue& value, const std::string& name, int depth, std::int64_t& budget, TensorTable& table) const;
+    void collect(const PickleValue& value, const std::string& name, int depth, std::int64_t& budget, TensorTable& table);
 
     ZipFile zip_;
     std::string prefix_;  // "archive/"
     std::unique_ptr<Pickle> pickle_;
+    std::set<std::string> storages_;  // members that tensors were found in
 };
 
 // Whether the bytes begin a pickle of torch.save before PyTorch 1.6.

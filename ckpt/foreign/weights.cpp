@@ -1,6 +1,8 @@
 #include "ckpt/foreign/weights.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 
 #include "ckpt/model_folder.h"
 #include "kernels/base/error.h"
@@ -52,17 +54,39 @@ ForeignWeights::ForeignWeights(const ModelShape& shape) {
     }
 }
 
-void ForeignWeights::put(const TensorTable& table, const std::string& name, const std::vector<std::int64_t>& shape, std::vector<Place> places) {
-    const FileTensor* from = table.find(name);
-    const auto complain = [&](const char* how, const std::string& rest) { wrong_ += concat("\n  ", how, " ", name, rest, "   in ", table.where); };
-    if (!from) return complain("missing   ", " " + shape_text(shape));
-    taken_.insert(from);
-    if (from->shape != shape) return complain("misshapen ", concat(" is ", shape_text(from->shape), ", the model's shape makes it ", shape_text(shape)));
-    if (!is_convertible(from->dtype)) return complain("unreadable", concat(" is ", keel::name(from->dtype), "; keel loads F32, BF16, F16, F64, F8_E4M3 and F8_E5M2"));
-    for (Place& place : places) {
+void ForeignWeights::put(const TensorTable& table, const std::string& name, const std::vector<std::int64_t>& shape, const std::vector<Place>& places) {
+    if (const FileTensor* whole = table.find(name)) {
+        if (whole->shape == shape) return put_piece(table, name, *whole, {0, shape[0], 0, shape.size() > 1 ? shape[1] : 1}, places);
+        taken_.insert(whole);
+        wrong_ += concat("\n  misshapen  ", name, " is ", shape_text(whole->shape), ", the model's shape makes it ", shape_text(shape), "   in ", table.where);
+        return;
+    }
+    const std::string prefix = name + "@";
+    bool any = false;
+    for (auto at = table.tensors.lower_bound(prefix); at != table.tensors.end() && at->first.starts_with(prefix); ++at, any = true) {
+        std::int64_t row = 0, col = 0;
+        std::sscanf(at->first.c_str() + prefix.size(), "%" SCNd64 ",%" SCNd64, &row, &col);
+        if (row < 0 || col < 0 || row > shape[0] || col > (shape.size() > 1 ? shape[1] : 1)) continue;  // reported as unexpected
+        put_piece(table, at->first, at->second, {row, at->second.rows(), col, at->second.row_elements()}, places);
+    }
+    if (!any) wrong_ += concat("\n  missing    ", name, " ", shape_text(shape), "   in ", table.where);
+}
+
+void ForeignWeights::put_piece(const TensorTable& table, const std::string& name, const FileTensor& from, const Rect& piece, const std::vector<Place>& places) {
+    taken_.insert(&from);
+    if (!is_convertible(from.dtype)) {
+        wrong_ += concat("\n  unreadable ", name, " is ", keel::name(from.dtype), "; keel loads F32, BF16, F16, F64, F8_E4M3 and F8_E5M2   in ", table.where);
+        return;
+    }
+    for (const Place& place : places) {
         const auto param = params_.find(place.param);
         if (param == params_.end()) fail(table.where, ": ", name, " is mapped to ", place.param, ", which this model has not");
-        param->second.parts.push_back({*from, std::move(place)});
+        const std::int64_t first = std::max(place.from_row, piece.row), end = std::min(place.from_row + place.to.rows, piece.row + piece.rows);
+        if (first >= end) continue;
+        const std::int64_t into = first - place.from_row;
+        if (place.interleaved_head != 0 && (into % place.interleaved_head != 0 || (end - first) % place.interleaved_head != 0))
+            fail(table.where, ": ", name, " begins or ends inside of a head whose rotary pairs are neighbours, which keel does not read");
+        param->second.parts.push_back({from, {first - piece.row, place.param, {place.to.row + into, end - first, place.to.col + piece.col, piece.cols}, place.interleaved_head}});
     }
 }
 

@@ -31,9 +31,9 @@ class ForeignWeights {
 public:
     explicit ForeignWeights(const ModelShape& shape);
 
-    // Tensor `name` of `table`, which must have `shape` and a type that converts, is these places. What is wrong is
-    // collected for `finish`.
-    void put(const TensorTable& table, const std::string& name, const std::vector<std::int64_t>& shape, std::vector<Place> places);
+    // Tensor `name` of `table`, which must have `shape` and a type that converts, is these places; it may lie in pieces, each
+    // under NAME@ROW,COLUMN of its first element. What is wrong is collected for `finish`.
+    void put(const TensorTable& table, const std::string& name, const std::vector<std::int64_t>& shape, const std::vector<Place>& places);
     // A copy that another rank holds of what `original` calls `original_name`; refused if its values are others.
     void put_copy(const TensorTable& table, const std::string& name, const TensorTable& original, const std::string& original_name);
     // A tensor with no weights in it.
@@ -47,6 +47,8 @@ public:
     void read(const std::string& param, std::int64_t first, std::int64_t count, Dtype to, std::byte* out) const;
 
 private:
+    void put_piece(const TensorTable& table, const std::string& name, const FileTensor& from, const Rect& piece, const std::vector<Place>& places);
+
     struct Part {
         FileTensor from;
         Place place;

@@ -119,6 +119,26 @@ TEST(ForeignModel, OfOlderMegatronIsReadByItsOwnNames) {
     expect_the_model(model, "language_model.encoder, tied, norms of q and k");
 }
 
+TEST(ForeignModel, OfMegatronsDistributedFormatIsPutTogetherFromPieces) {
+    const ForeignModel model = open_form(forms / "megatron_dist");
+    EXPECT_EQ(model.description, "a checkpoint of Megatron-LM, iteration 10, torch_dist");
+    EXPECT_EQ(model.shape.vocab, 24);
+    expect_the_model(model, "stacked layers, in pieces of two ranks");
+    const Copy copy("megatron_dist");
+    const fs::path file = copy.path() / "iter_0000010/__0_0.distcp";
+    std::string bytes = read_file(file);
+    write_bytes(file, bytes.substr(0, bytes.size() / 2));
+    expect_error([&] { open_form(copy.path()); }, {"__0_0.distcp has ", "the file is cut"});
+    std::size_t name = bytes.size() / 2;  // of a storage, behind its header: bytes 28 and 29 say how far its content is
+    do name = bytes.find("archive/data/0", name + 1);
+    while (name != std::string::npos && bytes.compare(name - 30, 4, "PK\3\4") != 0);
+    ASSERT_NE(name, std::string::npos);
+    const std::size_t at = name + 14 + static_cast<unsigned char>(bytes[name - 2]) + 256 * static_cast<std::size_t>(static_cast<unsigned char>(bytes[name - 1]));
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    write_bytes(file, bytes);
+    expect_error([&] { check_bytes(open_form(copy.path())); }, {"__0_0.distcp: member \"archive/data/0\" is damaged"});
+}
+
 TEST(ForeignModel, OfMegatronSaysThatItsVocabularyMayBePadding) {
     std::string warned;
     const ForeignModel model = open_form(forms / "megatron_virtual", {.warn = [&](const std::string& text) { warned += text; }});
@@ -247,7 +267,7 @@ TEST(ForeignModel, OthersAreToldTheWay) {
     file("dcp/__0_0.distcp", "x");
     told(folder / "dcp", "a distributed checkpoint of PyTorch", "safetensors");
     file("megatron/latest_checkpointed_iteration.txt", "100"), file("megatron/iter_0000100/__0_0.distcp", "x");
-    expect_error([&] { open_form(folder / "megatron"); }, {"not in its format torch", "--ckpt-format torch"});
+    expect_error([&] { open_form(folder / "megatron"); }, {"in neither of the formats that keel reads", "--ckpt-format torch"});
     file("gpt2_124M.bin", std::string_view("\xc6\xd7\x34\x01\x03\0\0\0", 8));
     told(folder / "gpt2_124M.bin", "a model of llm.c, a GPT-2", "its token files keel does read");
     file("model.gguf", "GGUF\3");

@@ -21,6 +21,8 @@ import zipfile
 import numpy
 import safetensors.torch
 import torch
+from torch.distributed import checkpoint as dcp
+from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor, ShardedTensorMetadata, TensorProperties
 
 OUT = pathlib.Path(__file__).parent / "foreign"
 V, H, I, A, K, D = 24, 16, 24, 4, 2, 4
@@ -176,6 +178,52 @@ def megatron_core(hf, names, which, rank, tp, first, last):
     return collections.OrderedDict((name, w.clone() if w is not None else None) for name, w in result.items())
 
 
+def sharded(pieces, shape):
+    """A tensor of which this one process holds all the pieces that the ranks of a run would."""
+    shards = [Shard.from_tensor_and_offsets(w.contiguous(), list(offset), 0) for offset, w in pieces]
+    meta = ShardedTensorMetadata(shards_metadata=[s.metadata for s in shards], size=torch.Size(shape),
+                                 tensor_properties=TensorProperties(dtype=pieces[0][1].dtype))
+    return ShardedTensor._init_from_local_shards_and_global_metadata(shards, sharded_tensor_metadata=meta, process_group=None)
+
+
+def cut(w, dim, parts, layer=None):
+    """Pieces of w along dim, with a leading axis for the layer if there is one."""
+    size, out = w.shape[dim] // parts, []
+    for r, part in enumerate(w.chunk(parts, dim)):
+        offset = [0] * w.dim()
+        offset[dim] = r * size
+        out.append((offset, part) if layer is None else ([layer] + offset, part.unsqueeze(0)))
+    return out
+
+
+def megatron_dist():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    hf = {name: w.bfloat16() for name, w in model().items()}
+    layers = megatron_layers(hf, "core", range(2), 0, 1)
+    state = {"embedding.word_embeddings.weight": sharded(cut(padded(hf["model.embed_tokens.weight"]), 0, 2), (32, H)),
+             "output_layer.weight": sharded(cut(padded(hf["lm_head.weight"]), 0, 2), (32, H)),
+             "decoder.final_layernorm.weight": hf["model.norm.weight"]}
+    dims = {"linear_qkv.weight": (0, 2), "linear_proj.weight": (1, 2), "linear_fc1.weight": (0, 4), "linear_fc2.weight": (1, 2)}
+    for name, w in layers.items():
+        if not name.startswith("decoder.layers.0.") or name.endswith("_extra_state"):
+            continue
+        rest = name.removeprefix("decoder.layers.0.")
+        dim, parts = next((d for end, d in dims.items() if name.endswith(end)), (0, 1))
+        pieces = [p for i in range(2) for p in cut(layers[f"decoder.layers.{i}.{rest}"], dim, parts, i)]
+        state["decoder.layers." + rest] = sharded(pieces, (2, *w.shape))
+    state["decoder.layers.self_attention.linear_qkv._extra_state/shard_0_2"] = io.BytesIO(b"float8")
+    state["optimizer.state.exp_avg.decoder.final_layernorm.weight"] = torch.ones(H)
+    path = OUT / "megatron_dist/iter_0000010"
+    path.mkdir(parents=True)
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(path, thread_count=1))
+    metadata = pickle.loads((path / ".metadata").read_bytes())
+    metadata.storage_meta = None  # a path of this machine
+    (path / ".metadata").write_bytes(pickle.dumps(metadata))
+    torch.save({"args": megatron_args(), "checkpoint_version": 3.0, "iteration": 10}, path / "common.pt")
+    (path / "metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch"}))
+    (OUT / "megatron_dist/latest_checkpointed_iteration.txt").write_text("10")
+
+
 def save_rank(folder, rank, stage, args, models):
     path = OUT / folder / "iter_0000010" / (f"mp_rank_{rank:02}" + (f"_{stage:03}" if stage is not None else ""))
     path.mkdir(parents=True)
@@ -303,6 +351,7 @@ meta("meta_tied", sizes | {"vocab_size": V, "rope_theta": 500000.0}, 1, 0, tied=
                                                      "norm_eps": 1e-5, "vocab_size": V, "rope_theta": 1e6, "sliding_window": 4096}))
 safetensors.torch.save_file({n: w.bfloat16() for n, w in meta_names(model(), 2).items()}, OUT / "mistral/consolidated.safetensors")
 megatron()
+megatron_dist()
 llmc("llmc_f32.bin", torch.float32)
 llmc("llmc_bf16.bin", torch.bfloat16)
 llama2c("llama2c_v0.bin", 0, True)
