@@ -74,14 +74,22 @@ inline Float load(const bf16* p) {
     std::memcpy(&h, p, sizeof h);
     return widen(h);
 }
-// The bits of bf16(v) in the upper half of each lane, garbage in the lower. Same rounding as bf16's constructor. The
-// processor's own conversion is not used: it takes subnormals for zero.
+// The bits of bf16(v) in the upper half of each lane, garbage in the lower. Same rounding as bf16's constructor.
 inline Uint round_bits(Float v) {
     const Uint u = reinterpret_cast<Uint>(v);
     return v == v ? u + 0x7fffu + ((u >> 16) & 1u) : u | 0x400000u;
 }
+inline Half to_bf16(Float v) {
+#if defined(KEEL_SIMD_AVX512) && defined(__AVX512DQ__) && defined(__AVX512BF16__)
+    // The processor's own conversion takes subnormals for zero, and is otherwise the same.
+    constexpr int subnormal = 0x20;
+    if (_mm512_fpclass_ps_mask(static_cast<__m512>(v), subnormal) == 0) [[likely]]
+        return reinterpret_cast<Half>(_mm512_cvtneps_pbh(static_cast<__m512>(v)));
+#endif
+    return upper_halves(round_bits(v));
+}
 inline void store(bf16* p, Float v) {
-    const Half h = upper_halves(round_bits(v));
+    const Half h = to_bf16(v);
     std::memcpy(p, &h, sizeof h);
 }
 // f16 bits to float and back, by the processor: it keeps subnormals, whatever its control register says of them.
@@ -138,7 +146,7 @@ inline void store_part(float* p, Float v, std::int64_t n) {
     _mm512_mask_storeu_ps(p, first(n), static_cast<__m512>(v));
 }
 inline void store_part(bf16* p, Float v, std::int64_t n) {
-    _mm256_mask_storeu_epi16(p, first(n), reinterpret_cast<__m256i>(upper_halves(round_bits(v))));
+    _mm256_mask_storeu_epi16(p, first(n), reinterpret_cast<__m256i>(to_bf16(v)));
 }
 inline void store_part(f16* p, Float v, std::int64_t n) {
     _mm256_mask_storeu_epi16(p, first(n), reinterpret_cast<__m256i>(to_f16(v)));

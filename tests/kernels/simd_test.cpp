@@ -87,6 +87,24 @@ TEST(Simd, Bf16LoadsAndStoresAreThoseOfTheScalarType) {
         }
 }
 
+// The processor converts whole vectors, and takes subnormals for zero: one among other numbers is still rounded.
+TEST(Simd, ASubnormalAmongOtherNumbersIsStoredAsBf16RoundsIt) {
+    const float kinds[] = {1.0f, -1e-39f, std::numeric_limits<float>::quiet_NaN(), 0.0f, 3.4e38f, 1e-45f, -2.5f};
+    for (std::size_t first = 0; first < std::size(kinds); ++first) {
+        float x[simd::width];
+        bf16 whole[simd::width], part[simd::width];
+        for (std::size_t i = 0; i < std::size(x); ++i) x[i] = i == first ? 1e-40f : kinds[(first + i) % std::size(kinds)];
+        simd::store(whole, simd::load(x));
+        simd::store_part(part, simd::load(x), simd::width - 1);
+        for (std::size_t i = 0; i < std::size(x); ++i) {
+            EXPECT_EQ(whole[i].bits, bf16(x[i]).bits) << x[i];
+            if (i + 1 < std::size(x)) {
+                EXPECT_EQ(part[i].bits, bf16(x[i]).bits) << x[i];
+            }
+        }
+    }
+}
+
 TEST(Simd, PartsLeaveTheOtherElementsAlone) {
     for (std::int64_t n = 0; n < simd::width; ++n) {
         std::vector<float> x(static_cast<std::size_t>(n));  // exactly n: the sanitizer sees a read past the end
