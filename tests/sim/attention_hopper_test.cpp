@@ -61,34 +61,42 @@ TEST(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
 // A query that sees no key of a part has y 0 and lse -infinity; one that sees keys from the part's beginning has the
 // bits of a query whose interval begins there.
 TEST(AttentionHopper, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
-    const Problem p{2, 1, 64, 70, 60, 0, Mask::causal};
-    const std::int64_t begin = 75;
-    const Tensors<bf16> in(p);
-    Tensors<bf16> later(p);
-    for (std::int64_t i = 0; i < p.tokens; ++i) {
-        auto& lo = later.lo[static_cast<std::size_t>(i)];
-        lo = static_cast<std::int32_t>(std::min(p.query_offset + i, begin));
+    struct Case {
+        Problem p;
+        std::int64_t begin;
+    };
+    // Of 140 queries the first 128, a block, see no key from 129 on.
+    for (const auto& [p, begin] :
+         {Case{{2, 1, 64, 70, 60, 0, Mask::causal}, 75}, Case{{1, 1, 64, 140, 0, 0, Mask::causal}, 129}}) {
+        SCOPED_TRACE(concat(p.text(), " from ", begin));
+        const Tensors<bf16> in(p);
+        Tensors<bf16> later(p);
+        for (std::int64_t i = 0; i < p.tokens; ++i) {
+            auto& lo = later.lo[static_cast<std::size_t>(i)];
+            lo = static_cast<std::int32_t>(std::min(p.query_offset + i, begin));
+        }
+        for (const auto& got : on_gpus(
+                 [&, p = p, begin = begin](Gpu& gpu, Stream& stream) {
+                     std::vector<Values> out;
+                     const auto run = [&](const Tensors<bf16>& tensors, attention_test::Keys keys) {
+                         OnGpu<bf16> on(gpu, stream, tensors, 8);
+                         on.forward(keys);
+                         out.push_back(on.y_values()), out.push_back(on.lse.values());
+                     };
+                     run(in, {begin, p.kv_tokens()}), run(later, {0, p.kv_tokens()});
+                     return out;
+                 },
+                 {.reach = sim::SweepOptions::Reach::each_order_once}, &OneGpu::hopper))
+            for (std::int64_t i = 0; i < p.tokens; ++i)
+                for (std::int64_t c = 0; c < in.q_width; ++c) {
+                    const auto at = static_cast<std::size_t>(i * in.q_width + c);
+                    const auto lse = static_cast<std::size_t>(c / p.head_dim * p.tokens + i);
+                    const bool sees = p.query_offset + i >= begin;
+                    ASSERT_EQ(got[0][at], sees ? got[2][at] : 0.0) << "query " << i;
+                    ASSERT_EQ(got[1][lse], sees ? got[3][lse] : -std::numeric_limits<double>::infinity())
+                        << "query " << i;
+                }
     }
-    for (const auto& got : on_gpus(
-             [&](Gpu&gpu, Stream&stream) {
-                 std::vector<Values> out;
-                 const auto run = [&](const Tensors<bf16>& tensors, attention_test::Keys keys) {
-                     OnGpu<bf16> on(gpu, stream, tensors, 8);
-                     on.forward(keys);
-                     out.push_back(on.y_values()), out.push_back(on.lse.values());
-                 };
-                 run(in, {begin, p.kv_tokens()}), run(later, {0, p.kv_tokens()});
-                 return out;
-             },
-             {.reach = sim::SweepOptions::Reach::each_order_once}, &OneGpu::hopper))
-        for (std::int64_t i = 0; i < p.tokens; ++i)
-            for (std::int64_t c = 0; c < in.q_width; ++c) {
-                const auto at = static_cast<std::size_t>(i * in.q_width + c);
-                const auto lse = static_cast<std::size_t>(c / p.head_dim * p.tokens + i);
-                const bool sees = p.query_offset + i >= begin;
-                ASSERT_EQ(got[0][at], sees ? got[2][at] : 0.0) << "query " << i;
-                ASSERT_EQ(got[1][lse], sees ? got[3][lse] : -std::numeric_limits<double>::infinity()) << "query " << i;
-            }
 }
 
 TEST(AttentionHopper, AStreamOfTheCpuCannotTakeThem) {
