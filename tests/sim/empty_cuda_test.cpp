@@ -1,6 +1,8 @@
 // Ops on no tokens: a launch of no blocks is an error on a GPU, so nothing may be launched, and what accumulates stays as it was.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/attention_merge.h"
@@ -68,6 +70,7 @@ void no_tokens() {
                  linear_dgrad<T>(s, {.dx = y.view(), .dy = x.read(), .w = w.read()});
                  GpuTensor<T> rows(gpu, s, {3, d}, Values(3 * d, 1)), none(gpu, s, {3, 0});
                  linear_wgrad<T>(s, {.dw = f.view(), .dy = none.read(), .x = rows.read()});  // of no outputs
+                 bias_grad<T>(s, {.dbias = flat.view(), .dy = none.read()});  // of no outputs, too
                  bias_grad<T>(s, {.dbias = sums.view(), .dy = x.read()});
                  // No queries: three keys, whose gradients are zeros. Of heads of 4, and of 8, which tensor cores take.
                  GpuTensor<T> keys(gpu, s, {3, d}, Values(3 * d, 1)), dkeys(gpu, s, {3, d}), dvalues(gpu, s, {3, d});
@@ -82,6 +85,14 @@ void no_tokens() {
                                                .head_dim = head_dim, .query_offset = 0, .scale = 1});
                      gradients.push_back(dkeys.values()), gradients.push_back(dvalues.values());
                  }
+                 // No keys: three queries, whose gradients are zeros.
+                 GpuTensor<T> dq(gpu, s, {3, d}, Values(3 * d, 7));
+                 GpuTensor<std::int32_t> lo(gpu, s, {3}, Values(3, 0));
+                 GpuTensor<float> of_none(gpu, s, {1, 3}, Values(3, -std::numeric_limits<double>::infinity()));
+                 attention_backward<T>(s, {.dq = dq.view(), .dk = x.view(), .dv = y.view(), .scratch = scratch.view(), .dy = keys.read(),
+                                           .y = keys.read(), .lse = of_none.read(), .q = keys.read(), .k = x.read(), .v = x.read(), .lo = lo.read(),
+                                           .head_dim = 8, .query_offset = 0, .scale = 1});
+                 gradients.push_back(dq.values());
                  attention_merge<T>(s, {.sum = f.view(), .lse = lse.view(), .part = x.read(), .part_lse = lse.read()});
                  add_part<T>(s, {.sum = f.view(), .part = x.read()});
                  round_sum<T>(s, {.y = y.view(), .sum = f.read()});
