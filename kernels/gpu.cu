@@ -96,9 +96,15 @@ public:
     std::string kernels() const override {
 #if defined(__CUDACC__)
         const cudaDeviceProp of = properties();
-        if (of.major == 9 && of.minor == 0) return "kernels for sm_90a";
-        if (of.major == 8) return "kernels for sm_80";
-        return concat("no kernels for sm_", of.major, of.minor, ": this program holds those for sm_80 and sm_90a");
+        int best = 0;
+        std::string all;
+        for (const int built : {__CUDA_ARCH_LIST__}) {  // 800, 900
+            const int major = built / 100, minor = built / 10 % 10;
+            all += concat(all.empty() ? "sm_" : ", sm_", built / 10);
+            if (major == of.major && minor <= of.minor) best = built / 10 > best ? built / 10 : best;
+        }
+        if (best == 0) return concat("no kernels for sm_", of.major, of.minor, ": this program holds those for ", all);
+        return concat("kernels for sm_", best, KEEL_HOPPER && best == 90 ? ", and attention's for --run.hopper" : "");
 #else
         return "kernels for the host's processor";
 #endif

@@ -37,7 +37,7 @@ public:
     virtual std::string describe() const = 0;             // "NVIDIA H200, sm_90, 139 GiB, CUDA 13.0"
     virtual std::string libraries() const = 0;            // "runtime 13.0, driver 13.0, cublasLt 13.1"; or what is missing
     virtual std::string bus_id() const = 0;               // of PCI, "0000:3b:00.0"; empty where it is simulated
-    virtual std::string kernels() const = 0;              // "kernels for sm_90a": which of this program's it runs
+    virtual std::string kernels() const = 0;              // "kernels for sm_90": which of this program's it runs
     virtual std::int64_t free_bytes() const = 0;          // that may still be allocated
     virtual std::unique_ptr<Stream> make_stream() = 0;    // for as long as the Gpu lives
     virtual std::byte* allocate(std::int64_t bytes) = 0;  // 256-byte aligned
