@@ -166,6 +166,7 @@ bad=0 table=()
 for section in "${sections[@]}"; do
     name=${section%:*} limit=${section#*:}
     wanted "$name" || continue
+    if tiny; then limit=$((10 * limit)); fi  # a busy machine is no failure of the check
     printf '%s …\n' "$name"
     rm -f "$out/$name".{detail,json}
     begin=$EPOCHREALTIME code=0
