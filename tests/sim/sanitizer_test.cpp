@@ -119,19 +119,6 @@ TEST(ThreadSanitizer, SeesMissingBarriersOnAnySchedule) {
     expect_race([] { run_once({.threads = 64}, counting(64), through_shared<Bug::no_syncwarp>); });
 }
 
-// Nothing orders two blocks, though each passes a barrier between its access and the other's.
-template <bool fixed>
-__global__ void behind_barriers(float* x) {
-    if (threadIdx.x == 0 && (fixed || blockIdx.x == 0)) x[blockIdx.x] = 1;
-    __syncthreads();
-    __syncwarp();
-    if (threadIdx.x == 1 && (fixed || blockIdx.x > 0)) x[8 + blockIdx.x] = x[fixed ? blockIdx.x : 0];
-}
-TEST(ThreadSanitizer, SeesARaceBetweenBlocksThroughTheirBarriers) {
-    run_once({.blocks = 4, .threads = 64}, counting(16), behind_barriers<true>);
-    expect_race([] { run_once({.blocks = 4, .threads = 64}, counting(16), behind_barriers<false>); });
-}
-
 // The two halves of a warp each wait for themselves.
 template <bool fixed>
 __global__ void halves(float* x) {
