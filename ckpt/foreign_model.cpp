@@ -36,7 +36,7 @@ std::string of_folder(const fs::path& path) {
     for (const auto& entry : fs::directory_iterator(path, none))
         if (entry.path().extension() == ".distcp")
             return path.string() +
-                   " is a distributed checkpoint of PyTorch, which keel does not read; gather it, save it as a model folder "
+                   " is a distributed checkpoint of PyTorch; of these keel reads Megatron-LM's, with their common.pt and .metadata. Gather it, save it as a model folder "
                    "(save_pretrained with safetensors), and give that";
     return {};
 }
@@ -84,7 +84,7 @@ ForeignModel open_foreign(const fs::path& path, ForeignKind kind, const ForeignO
         const std::string told = foreign_model(path);
         constexpr std::array<std::string_view, 4> forms{
             "a folder with params.json and consolidated.00.pth or consolidated.safetensors",
-            "a folder with latest_checkpointed_iteration.txt, or one iteration's, with mp_rank_00/model_optim_rng.pt",
+            "a folder with latest_checkpointed_iteration.txt, or one iteration's, with mp_rank_00/model_optim_rng.pt, or common.pt and .metadata",
             "a model file of llm.c's Llama 3 (it begins with the number 20240803)", "a model file of llama2.c"};
         fail(path.string(), " is not ", forms[static_cast<std::size_t>(kind)], told.empty() ? "" : ": " + told);
     }

@@ -200,7 +200,11 @@ void run_convert(const ConvertOptions& o) {
     if (!fs::exists(o.from)) fail(o.from + ": no such file or folder; give a run, a checkpoint or a model folder");
     if (fs::exists(o.to) && !(fs::is_directory(o.to) && is_free_checkpoint_root(o.to)))
         fail(o.to + " exists and is not an empty folder; name a new one");
-    if (const auto found = kind ? kind : find_foreign(o.from))
+    const auto found = kind ? kind : find_foreign(o.from);
+    if (o.vocab != 0 && found != ForeignKind::megatron) fail_usage("--vocab is of a Megatron-LM checkpoint alone, and ", o.from, " is none; leave it out");
+    if (o.rope_factor != 0 && found != ForeignKind::meta && found != ForeignKind::llmc)
+        fail_usage("--rope-factor is of a model of Meta or llm.c alone, and ", o.from, " is none; leave it out");
+    if (found)
         foreign_to_folder(o.from, *found, o.to, o);
     else if (!is_checkpoint(o.from) && fs::exists(fs::path(o.from) / "config.json"))
         folder_to_checkpoint(o.from, o.to, o);

@@ -23,8 +23,8 @@ std::int64_t count_of(std::string_view text, const std::string& entry) {
     const auto [after, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
     double unit = 1;
     if (after + 1 == end) unit = *after == 'K' ? 1e3 : *after == 'M' ? 1e6 : *after == 'B' ? 1e9 : *after == 'T' ? 1e12 : 0;
-    const double count = number * unit;
-    if (error != std::errc() || end - after > 1 || unit == 0 || !(count >= 0 && count < 9e18) || count != std::floor(count))
+    const double product = number * unit, count = std::round(product);  // 1.001B is not quite 1001000000 of a double
+    if (error != std::errc() || end - after > 1 || unit == 0 || !(count >= 0 && count < 9e18) || std::abs(product - count) > 1e-15 * count)
         fail_usage("--train.batch_schedule: \"", text, "\" in \"", entry, "\" is no whole count, such as 768, 1.5M or 250B");
     return static_cast<std::int64_t>(count);
 }

@@ -18,6 +18,7 @@
 #include "engine/fault/self_test.h"
 #include "engine/generate.h"
 #include "engine/observe/datasheet.h"
+#include "engine/observe/mfu.h"
 #include "engine/observe/matmul_peak.h"
 #include "engine/observe/print.h"
 #include "engine/model_shape.h"
@@ -180,10 +181,10 @@ std::vector<std::string> gpus_of_host(const Run& run, Group& world) {
     return gpus;
 }
 
-// Unless the user has said what MFU is to be measured against, it is what the GPU's datasheet has, which is for bf16.
-void take_datasheet(Config& config, const Gpu& gpu) {
-    const double tflops = config.model.dtype == "f32" ? 0 : datasheet_tflops(gpu.name());
-    if (config.observe.device_peak.empty() && tflops > 0) config.observe.device_peak = print("%g", tflops);
+// What MFU is measured against: what the user said, or what the GPU's datasheet has, which is for bf16.
+double datasheet_peak(const Config& config, const Gpu* gpu) {
+    if (!config.observe.device_peak.empty() || !gpu) return device_peak(config);
+    return config.model.dtype == "f32" ? 0 : datasheet_tflops(gpu->name()) * 1e12;
 }
 
 // How fast a run goes through each source of its data.
@@ -307,10 +308,7 @@ Run::Run(Config asked, World* given)
     const std::optional<CheckpointInfo> saved = checkpoint_to_resume(*this, damaged);
 
     startup.enter(Startup::model);
-    if (gpu) {
-        expect_own_gpus(ranks.world, world.host(), gpu->bus_id());
-        take_datasheet(config, *gpu);
-    }
+    if (gpu) expect_own_gpus(ranks.world, world.host(), gpu->bus_id());
     const Backend backend = gpu ? Backend(*gpu, *queue, stream) : Backend(stream);
     model = make_model(config, backend, training_use(config, ranks.place), ranks);
     executor = std::make_unique<Executor>(config, backend.stream, ranks, *model);
@@ -373,6 +371,7 @@ Run::Run(Config asked, World* given)
     observe = std::make_unique<Observe>(
         config,
         RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = peak * world.size(),
+                 .device_peak = datasheet_peak(config, gpu.get()),
                  .planned_bytes = model->plan().peak_bytes(), .memory_table = model->plan().table(),
                  .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads() * world.size(),
                  .ranks = world.size(), .sources = sources_of(data), .gpus = std::move(gpus)},

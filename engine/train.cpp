@@ -189,7 +189,7 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
     }
     if (result && !run.findings->stop()) run.replicas->compare(run.progress.steps + 1, plan);
     if (!result || run.findings->stop()) return std::nullopt;
-    if (run.loss_scale && result->loss.count > 0) run.loss_scale->update(!result->applied);
+    if (run.loss_scale && std::isfinite(result->loss.mean())) run.loss_scale->update(!result->applied);
     if (!result->applied) return result;
     const Ledger::Scope update(run.ledger, Phase::optimizer);
     const Spans::Scope span(run.what_ran(), "optimizer");

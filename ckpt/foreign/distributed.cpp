@@ -1,6 +1,8 @@
 #include "ckpt/foreign/distributed.h"
 
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "kernels/base/error.h"
 
@@ -12,6 +14,7 @@ using Kind = PickleValue::Kind;
 
 constexpr const char* metadata_name = ".metadata";
 constexpr std::int64_t max_metadata_bytes = std::int64_t{256} << 20;
+constexpr std::int64_t max_piece_pickle_bytes = 1 << 20;  // of one tensor: some hundreds are usual
 
 // A torch.Size, a tuple or a list of numbers.
 std::optional<std::vector<std::int64_t>> sizes(const PickleValue* value) {
@@ -55,6 +58,7 @@ DistributedCheckpoint open_distributed(const fs::path& folder, const std::functi
         if (const auto shape = sizes(described->items[i + 1]->find("size"))) out.tensors[name.text].shape = *shape;  // else an object of bytes
     }
     std::map<std::string, std::shared_ptr<const InputFile>> files;
+    std::set<std::pair<std::string, std::int64_t>> seen;  // what follows is as large as the files, not as the metadata says
     for (std::size_t i = 0; i + 1 < stored->items.size(); i += 2) {
         const PickleValue &index = *stored->items[i], &place = *stored->items[i + 1];
         const PickleValue *name = index.find("fqn"), *path = place.find("relative_path");
@@ -67,7 +71,8 @@ DistributedCheckpoint open_distributed(const fs::path& folder, const std::functi
         const std::int64_t begin = whole(place, "offset", where), length = whole(place, "length", where);
         if (begin > file->size_bytes() || length > file->size_bytes() - begin)
             fail(file->path().string(), " has ", file->size_bytes(), " bytes, but \"", name->text, "\" lies at byte ", begin, ", ", length, " bytes long; the file is cut");
-        const auto saved = std::make_shared<TorchFile>(file, begin, begin + length);
+        if (!seen.insert({path->text, begin}).second) fail(where, ": two pieces lie at byte ", begin, " of \"", path->text, "\"");
+        const auto saved = std::make_shared<TorchFile>(file, begin, begin + length, max_piece_pickle_bytes);
         FileTensor piece = saved->tensor(saved->root(), name->text);
         const std::size_t dims = tensor->second.shape.size();
         const auto offset = sizes(index.find("offset")).value_or(std::vector<std::int64_t>(dims, 0));

@@ -172,8 +172,8 @@ void place_weights(ForeignModel& model, const Checkpoint& c, const MegatronArgs&
     for (const Chunk& chunk : c.chunks)
         for (std::int64_t rank = 0; rank < tp; ++rank) {
             const TensorTable &table = c.tables[chunk.first + static_cast<std::size_t>(rank)], &original = c.tables[chunk.first];
-            const auto vector = [&](const std::string& name, const std::string& param, std::int64_t size) {
-                if (rank == 0) w.put(table, name, {size}, {{0, param, {0, size, 0, 1}}});
+            const auto vector = [&](const std::string& name, const std::string& param, std::int64_t size, std::int64_t interleaved_head = 0) {
+                if (rank == 0) w.put(table, name, {size}, {{0, param, {0, size, 0, 1}, interleaved_head}});
                 else w.put_copy(table, name, original, name);
             };
             const auto columns = [&](const std::string& name, const std::string& param, std::int64_t all) {
@@ -206,8 +206,8 @@ void place_weights(ForeignModel& model, const Checkpoint& c, const MegatronArgs&
                 qkv(from + names.qkv + ".weight", to + "qkv", {groups * (queries + 2) * d, h});
                 if (s.qkv_bias) qkv(from + names.qkv + ".bias", to + "qkv_bias", {groups * (queries + 2) * d});
                 if (s.qk_norm) {
-                    vector(from + "self_attention.q_layernorm.weight", to + "q_norm", d);
-                    vector(from + "self_attention.k_layernorm.weight", to + "k_norm", d);
+                    vector(from + "self_attention.q_layernorm.weight", to + "q_norm", d, head);
+                    vector(from + "self_attention.k_layernorm.weight", to + "k_norm", d, head);
                 }
                 columns(from + names.out, to + "out", q);
                 vector(one_of(from, names.ffn_norm), to + "ffn_norm", h);

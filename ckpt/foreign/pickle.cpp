@@ -2,12 +2,25 @@
 
 #include <bit>
 #include <limits>
+#include <optional>
 #include <unordered_map>
 
 #include "kernels/base/error.h"
 
 namespace keel {
 namespace {
+
+// Text of code points below 256, one byte each; nothing where one is not.
+std::optional<std::string> latin1(std::string_view text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto c = static_cast<unsigned char>(text[i]);
+        if (c < 0x80) out += text[i];
+        else if ((c == 0xc2 || c == 0xc3) && i + 1 < text.size()) out += static_cast<char>((c << 6) | (static_cast<unsigned char>(text[++i]) & 0x3f));
+        else return std::nullopt;
+    }
+    return out;
+}
 
 using Kind = PickleValue::Kind;
 
@@ -180,7 +193,8 @@ private:
             return set;
         }
         // How protocol 2 writes bytes: text whose code points are the bytes.
-        if (name == "_codecs.encode" && given.size() == 2 && given[0]->is(Kind::text)) return make(Kind::bytes, given[0]->text);
+        if (name == "_codecs.encode" && given.size() == 2 && given[0]->is(Kind::text))
+            if (const auto bytes = latin1(given[0]->text)) return make(Kind::bytes, *bytes);
         return nullptr;
     }
 

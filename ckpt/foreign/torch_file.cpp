@@ -10,7 +10,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr std::int64_t max_pickle_bytes = std::int64_t{256} << 20;
+constexpr std::size_t max_dims = 8;
 constexpr int max_depth = 64;  // of dicts in dicts; Megatron nests five
 constexpr std::int64_t max_name_bytes = std::int64_t{256} << 20;  // of all names: dicts that share dicts have any number of paths
 
@@ -75,7 +75,7 @@ bool is_old_torch_file(std::string_view start) {
 
 TorchFile::TorchFile(const std::filesystem::path& path) : TorchFile(open_torch(path), 0, -1) {}
 
-TorchFile::TorchFile(std::shared_ptr<const InputFile> file, std::int64_t begin, std::int64_t end)
+TorchFile::TorchFile(std::shared_ptr<const InputFile> file, std::int64_t begin, std::int64_t end, std::int64_t max_pickle)
     : zip_(file, begin, end < 0 ? file->size_bytes() : end) {
     constexpr std::string_view pickle = "data.pkl";
     for (const auto& [name, entry] : zip_.entries())
@@ -86,7 +86,7 @@ TorchFile::TorchFile(std::shared_ptr<const InputFile> file, std::int64_t begin, 
     if (zip_.find(prefix_ + "byteorder"))
         if (const std::string order = zip_.read(prefix_ + "byteorder", 16); order != "little")
             fail(where(), " was saved on a machine of byte order \"", order, "\"; keel reads little");
-    pickle_ = std::make_unique<Pickle>(zip_.read(prefix_ + std::string(pickle), max_pickle_bytes), where());
+    pickle_ = std::make_unique<Pickle>(zip_.read(prefix_ + std::string(pickle), max_pickle), where());
 }
 
 bool TorchFile::is_tensor(const PickleValue& value) { return tensor_arguments(value) != nullptr; }
@@ -115,6 +115,7 @@ FileTensor TorchFile::tensor(const PickleValue& value, const std::string& name) 
     std::int64_t reach = 0, contiguous = 1;  // the last element, counted from the first; the stride of rows that touch
     bool overflow = false, empty = false, ordered = true;
     const std::size_t dims = given[2]->items.size();
+    if (dims > max_dims) fail(tensor(), "has ", dims, " dimensions; a model's have ", max_dims, " at most");
     for (std::size_t i = dims; i-- > 0;) {
         const PickleValue &size = *given[2]->items[i], &stride = *given[3]->items[i];
         if (!size.is(Kind::integer) || !stride.is(Kind::integer) || size.integer < 0 || stride.integer < 0) fail(tensor(), "has a negative size");
@@ -137,13 +138,14 @@ FileTensor TorchFile::tensor(const PickleValue& value, const std::string& name) 
 
 void TorchFile::collect(const PickleValue& value, const std::string& name, int depth, std::int64_t& budget, TensorTable& table) {
     budget -= 1 + static_cast<std::int64_t>(name.size());
-    if (budget < 0) fail(where(), ": the names of its tensors take more than ", max_name_bytes, " bytes");
+    if (budget < 0) fail(where(), ": the names of its tensors take more than ", max_name_bytes, " bytes, or its dicts hold one another too often");
     if (depth > max_depth) fail(where(), ": dicts nested more than ", max_depth, " deep at \"", name, "\"");
     if (is_tensor(value)) {
         table.tensors.insert_or_assign(name, tensor(value, name));
         return;
     }
     if (!value.is(Kind::dict)) return;
+    budget -= static_cast<std::int64_t>(value.items.size() / 2);  // dicts are shared: one may be walked many times
     for (std::size_t i = 0; i + 1 < value.items.size(); i += 2)
         if (value.items[i]->is(Kind::text))
             collect(*value.items[i + 1], name.empty() ? value.items[i]->text : name + "." + value.items[i]->text, depth + 1, budget, table);

@@ -19,9 +19,11 @@ namespace keel {
 
 class TorchFile {
 public:
+    static constexpr std::int64_t max_pickle_bytes = std::int64_t{256} << 20;
+
     explicit TorchFile(const std::filesystem::path& path);
-    // What is [begin, end) of a file.
-    TorchFile(std::shared_ptr<const InputFile> file, std::int64_t begin, std::int64_t end);
+    // What is [begin, end) of a file. Its pickle may have this many bytes.
+    TorchFile(std::shared_ptr<const InputFile> file, std::int64_t begin, std::int64_t end, std::int64_t max_pickle = max_pickle_bytes);
 
     const PickleValue& root() const { return pickle_->root(); }
     std::string where() const { return zip_.file()->path().string(); }

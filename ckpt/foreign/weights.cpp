@@ -67,7 +67,14 @@ void ForeignWeights::put(const TensorTable& table, const std::string& name, cons
         std::int64_t row = 0, col = 0;
         std::sscanf(at->first.c_str() + prefix.size(), "%" SCNd64 ",%" SCNd64, &row, &col);
         if (row < 0 || col < 0 || row > shape[0] || col > (shape.size() > 1 ? shape[1] : 1)) continue;  // reported as unexpected
-        put_piece(table, at->first, at->second, {row, at->second.rows(), col, at->second.row_elements()}, places);
+        const Rect piece{row, at->second.rows(), col, at->second.row_elements()};
+        if (row + piece.rows > shape[0] || col + piece.cols > (shape.size() > 1 ? shape[1] : 1)) {
+            taken_.insert(&at->second);
+            wrong_ += concat("\n  misshapen  ", at->first, " is ", shape_text(at->second.shape), ", and reaches past the ", shape_text(shape),
+                             " that the model's shape makes   in ", table.where);
+            continue;
+        }
+        put_piece(table, at->first, at->second, piece, places);
     }
     if (!any) wrong_ += concat("\n  missing    ", name, " ", shape_text(shape), "   in ", table.where);
 }

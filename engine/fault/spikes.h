@@ -21,7 +21,9 @@ struct Spikes {
     }
     // A spike that is no fault: the next one must be larger by the factor again, so that a run that diverges is not computed
     // twice from then on.
-    void accept(double value) { largest = std::max(largest, value); }
+    void accept(double value) {
+        if (std::isfinite(value)) largest = std::max(largest, value);  // an overflow in f16 may come with a spike
+    }
 
     bool operator==(const Spikes&) const = default;
 };

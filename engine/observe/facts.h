@@ -15,6 +15,7 @@ namespace keel {
 struct RunFacts {
     std::int64_t parameters = 0;
     double matmul_peak = 0;  // FLOP/s of all ranks, as each reached it in a large product of config.model.dtype; 0: not measured
+    double device_peak = 0;  // FLOP/s of one rank's device by its datasheet; 0: not known
     std::int64_t planned_bytes = 0;  // the memory plan's peak
     std::string memory_table{};      // MemoryPlan::table(), for the report
     std::int64_t total_samples = 0, total_steps = 0;  // of the whole run (Schedule)

@@ -87,7 +87,7 @@ void Metrics::format(const Ledger& ledger) {
     if (s.joules >= 0) {
         counter("keel_energy_joules_total", "Energy of the devices (GPUs, else processors) of this machine since the process started.",
                 s.total_joules);
-        gauge("keel_power_watts", "Mean power of a processor package in the last step.", s.watts);
+        gauge("keel_power_watts", "Mean power of a device (a GPU, else a processor package) in the last step.", s.watts);
     }
 }
 

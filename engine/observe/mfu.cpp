@@ -29,9 +29,9 @@ double device_peak(const Config& config) {
     return tflops * 1e12;
 }
 
-std::string mfu_text(const Config& config, double flops, double seconds, int ranks, double measured) {
+std::string mfu_text(const Config& config, double flops, double seconds, int ranks, double measured, double sheet) {
     if (!(seconds > 0)) return "";
-    const double rate = flops / seconds, sheet = device_peak(config);
+    const double rate = flops / seconds;
     std::string out =
         concat("MFU = FLOPs / seconds / peak, FLOPs = ", Flops(config.model).formula(), ": ",
                number_text("%.4g", flops).text, " in ", number_text("%.1f", seconds).text, " s of training");

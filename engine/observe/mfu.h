@@ -19,6 +19,7 @@ namespace keel {
 double device_peak(const Config& config);
 
 // "MFU = FLOPs / seconds / peak, …", a line with formula and peaks. `measured`: FLOP/s of all ranks together, 0: not known.
-std::string mfu_text(const Config& config, double flops, double seconds, int ranks, double measured);
+// `sheet`: of one rank's device by its datasheet, 0: not known.
+std::string mfu_text(const Config& config, double flops, double seconds, int ranks, double measured, double sheet);
 
 }  // namespace keel

@@ -221,7 +221,7 @@ void Observe::show_end(const Progress& progress) {
     const std::int64_t steps = progress.steps - first_.steps;
     if (steps == 0 || !(seconds > 0)) return;
     const double flops = flops_.of(progress.tokens - first_.tokens, progress.tokens_squared - first_.tokens_squared);
-    std::printf("%s\n", mfu_text(config_, flops, seconds, facts_.ranks, facts_.matmul_peak).c_str());
+    std::printf("%s\n", mfu_text(config_, flops, seconds, facts_.ranks, facts_.matmul_peak, facts_.device_peak).c_str());
     std::printf("goodput %.1f %% of %.1f s; observing took %.3f ms a step, %.3f %% of it\n",
                 100 * goodput(ledger_.all_seconds()), ledger_.wall_seconds(), 1e3 * cost_seconds_ / static_cast<double>(steps),
                 100 * cost_seconds_ / seconds);
@@ -240,6 +240,7 @@ std::filesystem::path Observe::finish(const Progress& progress, const char* why,
                  {.config = config_,
                   .parameters = facts_.parameters,
                   .matmul_peak = facts_.matmul_peak,
+                  .device_peak = facts_.device_peak,
                   .memory_table = facts_.memory_table,
                   .threads = facts_.threads,
                   .ranks = facts_.ranks,

@@ -30,7 +30,7 @@ std::string tiles(const RunLog& log, const ReportFacts& facts) {
         out += tile("TFLOP/s", number_text("%.3g", rate / 1e12).text);
         if (facts.matmul_peak > 0)
             out += tile("of matmul peak", number_text("%.1f %%", 100 * rate / facts.matmul_peak).text);
-        if (const double peak = device_peak(facts.config) * facts.ranks; peak > 0)
+        if (const double peak = facts.device_peak * facts.ranks; peak > 0)
             out += tile("MFU", number_text("%.1f %%", 100 * rate / peak).text);
     }
     const double wall = sum(log.seconds);
@@ -136,7 +136,7 @@ void write_report(const std::filesystem::path& path, const std::filesystem::path
             time_bar(log.seconds, log.sessions.size() > 1 ? concat(", in ", log.sessions.size(), " sessions") : "");
         !bar.empty())
         out += "<h2>Where the time went</h2>\n" + bar;
-    if (const std::string mfu = mfu_text(facts.config, log.flops, log.flops_seconds, facts.ranks, facts.matmul_peak);
+    if (const std::string mfu = mfu_text(facts.config, log.flops, log.flops_seconds, facts.ranks, facts.matmul_peak, facts.device_peak);
         !mfu.empty())
         out += "<p class=\"note\">" + html_escape(mfu) + ".</p>\n";
     out += startup_section(log, facts.ranks) + ranks_section(log);

@@ -22,6 +22,7 @@ struct ReportFacts {
     Config config;
     std::int64_t parameters = 0;
     double matmul_peak = 0;  // 0: not measured
+    double device_peak = 0;  // of one rank, by its datasheet; 0: not known
     std::string memory_table;
     int threads = 1, ranks = 1;
     Ending ending;

@@ -2,9 +2,9 @@
 // releases one, who goes on acquires it.
 //
 // A place has two addresses in turn: a thread that is already at the next barrier must not order what it did since for those that
-// are still leaving the last one. And none outlives a block: if two blocks met at one address, a race between them that lies behind
-// a barrier of each would look ordered, though nothing orders blocks. The sanitizer forgets an address when it is unmapped.
-// Without it nothing here does anything.
+// are still leaving the last one. And none outlives a block: two blocks do not meet at one address (the sanitizer forgets it when it
+// is unmapped). Blocks that one OS thread runs still share its fibers, and a barrier of the later one orders it behind the earlier:
+// a race between blocks that lies behind a barrier of each is not seen. Without the sanitizer nothing here does anything.
 #pragma once
 
 #include <sys/mman.h>

@@ -190,6 +190,8 @@ TEST(Convert, AModelOfAnotherSystemBecomesAFolderThatTrains) {
     expect_failure({"convert", foreign / "megatron_virtual", folder / "no", "--vocab", "33"}, 1, "a vocabulary of 33 is larger");
     expect_failure({"eval", foreign / "meta_llama2", "--data", "x"}, 1, "keel convert");
     EXPECT_FALSE(fs::exists(folder / "no"));
+    expect_failure({"convert", foreign / "meta_llama2", folder / "no", "--vocab", "33"}, 2, "--vocab is of a Megatron-LM checkpoint alone");
+    expect_failure({"convert", foreign / "megatron_virtual", folder / "no", "--rope-factor", "8"}, 2, "--rope-factor is of a model of Meta or llm.c alone");
     expect_done({"convert", foreign / "meta_llama3", folder / "scaled", "--rope-factor", "32"});
     EXPECT_EQ(Json::parse(read_file(folder / "scaled/config.json"))["rope_scaling"]["factor"], 32);
 }

@@ -104,15 +104,14 @@ TEST(Mfu, NamesItsFormulaAndItsPeaks) {
     c.model = llama_7b;
     c.observe.device_peak = "h100";
     const double flops = Flops(llama_7b).of(512 * 4096, 512LL * 4096 * 4096);
-    EXPECT_EQ(mfu_text(c, flops, 10.0, 64, 64 * 700e12),
+    EXPECT_EQ(mfu_text(c, flops, 10.0, 64, 64 * 700e12, device_peak(c)),
               "MFU = FLOPs / seconds / peak, FLOPs = 39642464256 per token + 786432 per squared length of a document: "
               "8.989e+16 in 10.0 s of training, 20.1 % of the 4.48e+04 TFLOP/s that matrix products reach here, "
               "14.2 % of the datasheet's 6.33e+04 TFLOP/s (64 ranks)");
-    c.observe.device_peak = "";
-    EXPECT_EQ(mfu_text(c, 5e12, 10.0, 1, 0),
+    EXPECT_EQ(mfu_text(c, 5e12, 10.0, 1, 0, 0),
               "MFU = FLOPs / seconds / peak, FLOPs = 39642464256 per token + 786432 per squared length of a document: "
               "5e+12 in 10.0 s of training");
-    EXPECT_EQ(mfu_text(c, 5e12, 0, 1, 1e12), "");
+    EXPECT_EQ(mfu_text(c, 5e12, 0, 1, 1e12, 0), "");
 }
 
 TEST(Mfu, APeakIsADeviceOrANumber) {

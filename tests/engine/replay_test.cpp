@@ -37,6 +37,8 @@ TEST(Spikes, ValuesThatAreNotFiniteAreNoMeasure) {
     s.add(std::nan(""), 1);
     EXPECT_EQ(s.count, 0);
     s.add(2, 1);
+    for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) s.accept(value);  // of an overflow in f16
+    EXPECT_EQ(s.largest, 2);
     EXPECT_TRUE(s.is_spike(20, 10, 1));
 }
 

@@ -118,6 +118,11 @@ TEST(BatchSizes, AScheduleByTokensChangesAtTheSampleAfterThem) {
     EXPECT_EQ(sizes.all(), (std::vector<std::int64_t>{768, 1536, 3072}));
     EXPECT_EQ(BatchSizes::steps({"0:8", "1.5K:2K", "0.25M:1M"}, 1).at(1500), 2000);
     EXPECT_EQ(BatchSizes::steps({"0:8", "1.5K:2K", "0.25M:1M"}, 1).at(250000), 1000000);
+    for (std::int64_t thousandths = 1000; thousandths < 1100; ++thousandths) {  // 1.001B is not quite 1001000000 of a double
+        const BatchSizes two = BatchSizes::steps({"0:8", concat("1.", std::to_string(thousandths).substr(1), "B:16")}, 1);
+        EXPECT_EQ(two.at(thousandths * 1'000'000 - 1), 8) << thousandths;
+        EXPECT_EQ(two.at(thousandths * 1'000'000), 16) << thousandths;
+    }
 }
 
 TEST(BatchSizes, AScheduleThatCannotBeIsRefusedByItsWords) {
