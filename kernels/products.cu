@@ -110,7 +110,7 @@ private:
             lt.cublasLtMatmulAlgoGetHeuristic(handle, desc_, a_, b_, d_, d_, preference, 1, &result, &found);
         check(lt.cublasLtMatmulPreferenceDestroy(preference));
         check(status);
-        if (found == 0)
+        if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS)
             fail("cublasLt: no algorithm for a product of ", problem.d.cols, " x ", problem.d.rows, " with rows ",
                  problem.a.ld, ", ", problem.b.ld, " and ", problem.d.ld,
                  " elements apart; make them multiples of 8 elements");

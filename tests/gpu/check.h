@@ -85,11 +85,11 @@ private:
     std::byte* data_;
 };
 
-Result ceilings(const Check& check);
-Result gemm(const Check& check);
-Result attention(const Check& check);
-Result bandwidth(const Check& check);
-Result layer(const Check& check);
+void ceilings(const Check& check, Result& result);
+void gemm(const Check& check, Result& result);
+void attention(const Check& check, Result& result);
+void bandwidth(const Check& check, Result& result);
+void layer(const Check& check, Result& result);
 
 double tera(double per_second);  // 1e12, to three digits
 std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));

@@ -57,7 +57,7 @@ std::string text(const char* format, ...) {
 namespace {
 
 int run(const std::string& section, const std::string& device_name, bool tiny, const std::string& file) {
-    const std::map<std::string, Result (*)(const Check&)> sections{
+    const std::map<std::string, void (*)(const Check&, Result&)> sections{
         {"ceilings", &ceilings}, {"gemm", &gemm}, {"attention", &attention}, {"bandwidth", &bandwidth}, {"layer", &layer}};
     const auto at = sections.find(section);
     if (at == sections.end() && section != "device") fail("no section is called ", section);
@@ -68,7 +68,13 @@ int run(const std::string& section, const std::string& device_name, bool tiny, c
     }
     if (section == "device") return 0;
     const Check check(device, tiny);
-    Result result = at->second(check);
+    Result result;
+    try {
+        at->second(check, result);
+    } catch (const std::exception& e) {  // what was measured before is kept
+        result.summary = e.what();
+        result.good = false;
+    }
     for (const sim::Finding& finding : sim::take_findings()) {  // of the simulator
         std::printf("%s: %s\n", std::string(sim::name(finding.kind)).c_str(), finding.text.c_str());
         result.good = false;

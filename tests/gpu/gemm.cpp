@@ -13,8 +13,7 @@ struct Weight {
 
 }  // namespace
 
-Result gemm(const Check& c) {
-    Result result;
+void gemm(const Check& c, Result& result) {
     double first_s = 0, best_s = 0, flops = 0, worst = 1e30;
     std::string worst_name;
     const auto choose = c.device == Device::cudasim ? &on_cudasim::choose_gemm :
@@ -52,7 +51,6 @@ Result gemm(const Check& c) {
     }
     result.summary = text("%zu products: first choice %.0f TFLOP/s, best offered %.0f; slowest is %s, %.0f", result.rows.size(), tera(flops / first_s),
                           tera(flops / best_s), worst_name.c_str(), tera(worst));
-    return result;
 }
 
 }  // namespace keel::gpu_check

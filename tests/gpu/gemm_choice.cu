@@ -1,5 +1,7 @@
 #include "tests/gpu/gemm_choice.h"
 
+#include <algorithm>
+
 #include "kernels/cublaslt.cuh"
 
 namespace keel::KEEL_DEVICE {
@@ -45,8 +47,10 @@ struct Product {
         int found = 0;
         check(cublaslt().cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
         check(cublaslt().cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, d, d, preference, most, results, &found));
-        if (found == 0) fail("cublasLt offers no algorithm");
-        return found;
+        // Those that can be run, in the library's order.
+        const auto end = std::remove_if(results, results + found, [](const auto& r) { return r.state != CUBLAS_STATUS_SUCCESS; });
+        if (end == results) fail("cublasLt offers no algorithm");
+        return static_cast<int>(end - results);
     }
 };
 
