@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(threads, 1)
                 load_box(q + b * queries * box_columns, q_map, &bar.q, b * box_columns, head, first_query);
         }
         for (int key = begin, n = 0; key < end; key += keys, ++n) {
+            __syncwarp();  // a lane that ran ahead by a round would take the next phase for the one it waits for
             const int stage = stage_of(n);
             __nv_bfloat16 *const k = k_ring + stage * keys * D, *const v = v_ring + stage * keys * D;
             mbarrier_wait(&bar.k_read[stage], (round_of(n) + 1) % 2);
@@ -137,7 +138,8 @@ __global__ void __launch_bounds__(threads, 1)
                                  key - a.key_begin);
             } else {
                 // A weight of 0 does not take away a value that is NaN: rows that nobody sees come from outside of V,
-                // as zeros, and so each row by itself.
+                // as zeros, and so each row by itself. No load comes before lane 0 has announced its bytes.
+                __syncwarp();
                 for (int row = lane; row < keys; row += warp_size) {
                     const bool seen = key + row >= bounds.least && key + row < end;
                     for (int b = 0; b < boxes; ++b)

@@ -14,34 +14,43 @@ using attention_test::OnGpu;
 using attention_test::Problem;
 using attention_test::Tensors;
 
+// Where only a GPU is asked for (gpu_tensor.h) and it takes no such kernels, there is nothing to test.
+class AttentionHopper : public testing::Test {
+protected:
+    void SetUp() override {
+        if (!only_a_gpu() || why_no_gpu(Device::cuda)) return;
+        if (const auto why = why_no_hopper(Device::cuda)) GTEST_SKIP() << *why;
+    }
+};
+
 void hopper_matches(const Problem& p, std::int64_t cut = 0) { matches<bf16>(p, 8, cut, &OneGpu::hopper); }
 
 // heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask. Tiles are of 128 queries and
 // 128 keys; a stage of the ring is used for the second time from the third tile on.
-TEST(AttentionHopper, HeadsOf64MatchTheReference) {
+TEST_F(AttentionHopper, HeadsOf64MatchTheReference) {
     for (const Problem& p :
          {Problem{1, 1, 64, 1, 0, 0, Mask::causal}, Problem{2, 1, 64, 131, 0, 0, Mask::causal},
           Problem{1, 1, 64, 140, 260, 0, Mask::causal}, Problem{4, 2, 64, 37, 120, 5, Mask::singles}})
         hopper_matches(p);
 }
-TEST(AttentionHopper, HeadsOf128MatchTheReference) {
+TEST_F(AttentionHopper, HeadsOf128MatchTheReference) {
     for (const Problem& p : {Problem{2, 1, 128, 130, 0, 0, Mask::causal}, Problem{1, 1, 128, 20, 390, 3, Mask::causal},
                              Problem{2, 2, 128, 66, 65, 1, Mask::wild}})
         hopper_matches(p);
 }
 // Rows beyond the tensor's end, columns beyond the head's; keys that nobody of a block sees are NaN here.
-TEST(AttentionHopper, DocumentsWindowsAndOtherHeadsMatchTheReference) {
+TEST_F(AttentionHopper, DocumentsWindowsAndOtherHeadsMatchTheReference) {
     for (const Problem& p :
          {Problem{2, 2, 32, 67, 70, 3, Mask::window}, Problem{1, 1, 40, 140, 0, 0, Mask::documents},
           Problem{1, 1, 96, 65, 130, 0, Mask::documents}, Problem{2, 1, 72, 9, 300, 2, Mask::window}})
         hopper_matches(p);
 }
-TEST(AttentionHopper, GradientsOverPartsOfTheKeysAddUpToTheWhole) {
+TEST_F(AttentionHopper, GradientsOverPartsOfTheKeysAddUpToTheWhole) {
     hopper_matches({2, 1, 64, 40, 110, 0, Mask::causal}, 17);
 }
 
 // Scores that nobody sees cost nothing, and every tile comes once: products of a warpgroup and bytes, counted.
-TEST(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
+TEST_F(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
     OneGpu& one = OneGpu::simulated();
     for (const std::int64_t head_dim : {64, 128}) {
         const Problem p{2, 1, head_dim, 256, 0, 0, Mask::causal};
@@ -60,7 +69,7 @@ TEST(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
 
 // A query that sees no key of a part has y 0 and lse -infinity; one that sees keys from the part's beginning has the
 // bits of a query whose interval begins there.
-TEST(AttentionHopper, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
+TEST_F(AttentionHopper, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
     struct Case {
         Problem p;
         std::int64_t begin;
@@ -99,7 +108,7 @@ TEST(AttentionHopper, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
     }
 }
 
-TEST(AttentionHopper, AStreamOfTheCpuCannotTakeThem) {
+TEST_F(AttentionHopper, AStreamOfTheCpuCannotTakeThem) {
     Stream stream(1);
     EXPECT_FALSE(stream.hopper());
     try {

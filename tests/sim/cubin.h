@@ -47,6 +47,7 @@ inline std::string short_name(const std::string& mangled) {
     std::free(text);
     name = std::regex_replace(name, std::regex(R"(keel::on_cuda::|\(anonymous namespace\)::|_GLOBAL__N__\w+::|^void )"),
                               "");
+    name = std::regex_replace(name, std::regex(R"(\bCUB_\w+::)"), "CUB::");  // its version, and what it was built for
     // Arguments begin at the last parenthesis of the outermost level.
     int depth = 0;
     for (std::size_t i = 0; i < name.size(); ++i) {

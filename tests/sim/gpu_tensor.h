@@ -90,20 +90,28 @@ struct OneGpu {
     }
 };
 
+// The device check (tests/gpu/run.sh), whose time is short, leaves the simulator out.
+inline bool only_a_gpu() {
+    const char* const only = std::getenv("KEEL_TEST_DEVICE");
+    return only && std::string_view(only) == "cuda";
+}
+
 // run(gpu, stream) returns every output. Runs it under the schedules of `options` and demands the same bits and no
 // findings; then, where there is a real GPU, twice there, and demands the same bits. Returns the outputs, one set for
-// each device. The device check (tests/gpu/run.sh), whose time is short, leaves the simulator out:
-// KEEL_TEST_DEVICE=cuda. `stream` is the one to run on.
+// each device. `stream` is the one to run on. With only_a_gpu() it fails where there is no GPU, and one without the stream
+// gives no outputs.
 template <class Run>
 std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {},
                                          std::unique_ptr<Stream> OneGpu::*stream = &OneGpu::stream) {
     std::vector<std::vector<Values>> all;
-    const char* const only = std::getenv("KEEL_TEST_DEVICE");
     if (OneGpu* const real = OneGpu::real(); real && real->*stream) {
         all.push_back(run(*real->gpu, *(real->*stream)));
         EXPECT_TRUE(std::ranges::equal(all.front(), run(*real->gpu, *(real->*stream)), same_bits))
             << "two runs on the GPU differ";
-        if (only && std::string_view(only) == "cuda") return all;
+    }
+    if (only_a_gpu()) {
+        if (const auto why = why_no_gpu(Device::cuda)) ADD_FAILURE() << "KEEL_TEST_DEVICE=cuda: " << *why;
+        return all;
     }
     std::vector<Values> first;
     OneGpu& one = OneGpu::simulated();
