@@ -150,7 +150,7 @@ std::vector<std::string> section_names() {
 }
 
 std::string_view short_flag(std::string_view setting) {
-    constexpr Alias flags[] = {{"device", "run.device"}};
+    constexpr Alias flags[] = {{"device", "run.device"}, {"init", "ckpt.init"}};
     const auto* at = std::ranges::find(flags, setting, &Alias::ours);
     return at == std::end(flags) ? std::string_view() : at->theirs;
 }

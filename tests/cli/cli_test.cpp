@@ -222,6 +222,12 @@ TEST(Cli, ADeviceTrainsOrIsRefusedInOneLine) {
     expect_usage_error(on("cuda", 1), "--run.device cuda: " + why + "; leave it out to train on the CPU");
 }
 
+TEST(Cli, InitIsShortForTheSettingOfItsName) {
+    const Outcome got = keel("train --init /nowhere --data.train a.tok --data.seq_len 8 --train.global_batch 1 --train.steps 1 --run.dir run");
+    EXPECT_NE(got.code, 0);
+    EXPECT_NE(got.err.find("/nowhere"), std::string::npos) << got.err;
+}
+
 TEST(Cli, ATokenizerCannotTakeThePlaceOfAFile) {
     const TempFolder folder;
     const std::string path = folder.write("a file.txt", "text text text");
