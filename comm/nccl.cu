@@ -161,11 +161,6 @@ NcclGroup::~NcclGroup() {
     if (size() == 1) return;
     settle_receipts();
     (void)cudaSetDevice(shared_->gpu);
-    if (communicator_ && (std::uncaught_exceptions() > exceptions_ || shared_->control.aborted())) {
-        // What is queued may wait for peers who never come, and so would ncclCommDestroy.
-        const std::lock_guard lock(communicator_->mutex);
-        if (communicator_->comm) (void)nccl().ncclCommAbort(std::exchange(communicator_->comm, nullptr));
-    }
     (void)cudaDeviceSynchronize();  // nobody may still be writing here
     for (const Message& message : messages_)
         if (message.written) (void)cudaEventDestroy(message.written);

@@ -320,14 +320,6 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
     return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    {
-        // NCCL waits here for what is queued, and so for peers.
-        const std::lock_guard lock(comm->world->mutex);
-        for (const auto& [number, meeting] : comm->world->meetings)
-            if (!meeting.done && comm->world->error == ncclSuccess)
-                report(Kind::bad_call, "NCCL: rank " + std::to_string(comm->rank) +
-                                           " destroys its communicator amid a collective; it has to abort it");
-    }
     delete comm;
     return ncclSuccess;
 }
