@@ -127,7 +127,6 @@ private:
 
     void meet(const Call& call, bool on_gpu);  // of the hosts
     void run_on_gpu(Stream& stream, const Call& call);
-    void open_communicator();
     void finish(ncclResult_t result, const Call& call);  // of a call of NCCL
     void exchange(const Call& call, cudaStream_t stream, const std::byte* in, std::byte* out, std::int64_t in_stride,
                   std::int64_t out_stride, std::int64_t bytes);

@@ -60,7 +60,7 @@ TEST(LossScale, OfANumberNeverMoves) {
     OptimSection s;
     s.loss_scale = "1024";
     LossScale scale(s);
-    feed(scale, "xxx");
+    feed(scale, "x.xx");
     scale.restore({.scale = 4, .good_steps = 1, .hysteresis = 1});
     EXPECT_EQ(scale.value(), 1024);
     EXPECT_FALSE(scale.can_shrink());
