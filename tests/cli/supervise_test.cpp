@@ -65,6 +65,16 @@ protected:
         const std::string text = read_all("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
         return text.empty() ? 0 : std::atoi(text.c_str());
     }
+    // Kills the run under `watcher` and returns once the watcher has said that it starts it for the `restart`th time. Until then no
+    // child lives: what is on the disk now is all that the killed run made.
+    void kill_child_of(pid_t watcher, const std::string& name, int restart) const {
+        pid_t child = 0;
+        for (int i = 0; i < 3000 && (child = child_of(watcher)) <= 0; ++i) std::this_thread::sleep_for(20ms);
+        if (child <= 0) throw std::runtime_error("there is no run to kill");
+        kill(child, SIGKILL);
+        const std::string said = "Restart " + std::to_string(restart) + " of";
+        for (int i = 0; i < 3000 && err(name).find(said) == std::string::npos; ++i) std::this_thread::sleep_for(20ms);
+    }
     bool has_checkpoint_past(const std::string& name, int step) const {
         const fs::path root = dir_.path() / name / "checkpoints";
         if (!fs::exists(root)) return false;
@@ -93,10 +103,10 @@ TEST_F(Supervise, AKilledRunGoesOnAndItsCurveIsTheUndisturbedOne) {
     const std::string run = "--train.steps 60 --ckpt.interval 5";
     ASSERT_EQ(end(start("plain", run)), 0) << err("plain");
     const pid_t watcher = start("killed", run + " --restart.max 5");
-    for (const int step : {0, 20}) {
-        for (int i = 0; i < 1200 && !has_checkpoint_past("killed", step); ++i) std::this_thread::sleep_for(20ms);
-        if (const pid_t child = child_of(watcher); child > 0) kill(child, SIGKILL);
-    }
+    for (int i = 0; i < 1200 && !has_checkpoint_past("killed", 0); ++i) std::this_thread::sleep_for(20ms);
+    kill_child_of(watcher, "killed", 1);
+    for (int i = 0; i < 1200 && !has_checkpoint_past("killed", 20); ++i) std::this_thread::sleep_for(20ms);
+    if (const pid_t child = child_of(watcher); child > 0) kill(child, SIGKILL);  // if it is not at its end already
     ASSERT_EQ(end(watcher), 0) << err("killed");
     EXPECT_NE(err("killed").find("was killed by signal 9"), std::string::npos) << err("killed");
     EXPECT_NE(err("killed").find("Restart 1 of 5 in 1 s"), std::string::npos) << err("killed");
@@ -122,10 +132,10 @@ TEST_F(Supervise, LocalCheckpointsAreProgress) {
     const pid_t watcher = start("local only", "--train.steps 1000000 --ckpt.local_interval 3 --ckpt.local_dir '" + local.string() +
                                                   "' --restart.max 9");
     std::int64_t step = 0;
-    for (int kills = 0; kills < 3; ++kills) {  // two in vain would be the end
+    for (int kills = 1; kills <= 3; ++kills) {  // two in vain would be the end
         for (int i = 0; i < 3000 && newest() <= step; ++i) std::this_thread::sleep_for(20ms);
+        kill_child_of(watcher, "local only", kills);
         step = newest();
-        if (const pid_t child = child_of(watcher); child > 0) kill(child, SIGKILL);
     }
     for (int i = 0; i < 3000 && newest() <= step; ++i) std::this_thread::sleep_for(20ms);
     kill(watcher, SIGTERM);

@@ -35,6 +35,7 @@ std::string read_all(const fs::path& path) {
 struct Work {
     std::string name, before, words, result;
 };
+void PrintTo(const Work& work, std::ostream* out) { *out << work.words; }  // CTest shows it beside the test's name
 
 class Unfinished : public testing::TestWithParam<Work> {
 protected:
