@@ -36,13 +36,14 @@ void Watchdog::look() {
     const auto now = Clock::now(), since = standing_.since();
     const double silent = std::chrono::duration<double>(now - since).count();
     if (limit <= 0 || silent < limit) return;
-    if (!told_ || told_of_ != since) {
+    if (told_ == 0 || told_of_ != since) {
         char where[768];
         standing_.describe(where, sizeof where);
         std::fprintf(stderr, "keel: rank %d (%s, process %d) gave no sign of life for %.1f s (--watch.%s %g): %s%s\n",
                      standing_.world().rank(), standing_.world().host().c_str(), static_cast<int>(::getpid()), silent,
                      patient ? "start_s" : "step_s", limit, where, limits_.leave ? "; leaving (--watch.leave)" : "");
-        told_ = true, told_of_ = since, told_at_ = now;
+        told_of_ = since, told_at_ = now;
+        ++told_;
         return;
     }
     if (limits_.leave && std::chrono::duration<double>(now - told_at_).count() >= grace_s) leave_();

@@ -5,6 +5,7 @@
 // that ends a run; this also sees what is no collective: a file system, a lock, a loop without end.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 
@@ -21,6 +22,8 @@ public:
 
     static void end_process();  // at once, with ExitCode::hang: what hangs cannot be waited for
 
+    int told() const { return told_; }  // hangs so far
+
     static constexpr double grace_s = 2;  // between telling and leaving, for the other ranks to tell as well
 
 private:
@@ -29,7 +32,7 @@ private:
     const WatchSection limits_;
     const Standing& standing_;
     std::function<void()> leave_;
-    bool told_ = false;
+    std::atomic<int> told_ = 0;
     Clock::time_point told_of_{}, told_at_{};  // the last sign of life before it; when
     Ticker ticker_;                            // last: it uses all of the above
 };

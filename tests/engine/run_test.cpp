@@ -17,6 +17,7 @@
 #include "engine/run.h"
 #include "engine/state.h"
 #include "engine/train.h"
+#include "kernels/base/file.h"
 #include "tests/engine/tiny.h"
 
 namespace keel {
@@ -275,10 +276,12 @@ TEST_F(RunTest, StartsFromTheWeightsOfAModelFolder) {
 TEST_F(RunTest, ASignalStopsWithACheckpointOfTheLastWholeStep) {
     Config c = config("signal");
     c.train.steps = 100000;
-    c.train.log_interval = 1000000;
     keel::Run run(c);
-    std::thread sender([] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::thread sender([&] {
+        // The first step is in the log: the handlers are there.
+        const fs::path log = fs::path(c.run.dir) / "log.jsonl";
+        for (int i = 0; i < 6000 && (!fs::exists(log) || read_file(log).find("\"samples\"") == std::string::npos); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
         kill(getpid(), SIGTERM);
     });
     EXPECT_STREQ(train(run), "signal");
@@ -296,10 +299,13 @@ TEST_F(RunTest, ASignalAbandonsALongStepBetweenItsMicroBatches) {
     c.train.steps = 1;
     keel::Run run(c);
     std::thread sender([] {
+        struct sigaction now {};
+        for (int i = 0; i < 6000 && (sigaction(SIGTERM, nullptr, &now), now.sa_handler == SIG_DFL); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         kill(getpid(), SIGTERM);
     });
-    // Had it come before the handlers were there, the process would be gone; had it not been seen, this would run for hours.
+    // Were it not seen, this would run for hours.
     EXPECT_STREQ(train(run), "signal");
     sender.join();
     EXPECT_EQ(run.progress.samples, 0);

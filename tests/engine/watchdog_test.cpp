@@ -19,6 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
+// What was told so far. A watchdog that tells too often does so within this time, or not at all.
+constexpr auto a_while = 400ms;
+
 std::string where(const Standing& standing) {
     char text[768];
     standing.describe(text, sizeof text);
@@ -74,13 +77,11 @@ TEST(Watchdog, TellsOnceForEachHangAndLeavesOnlyWhereItIsAskedTo) {
         std::atomic<int> left{0};
         {
             const Watchdog watchdog({.start_s = 0, .step_s = 0.05, .leave = leave}, standing, [&] { ++left; });
-            if (leave) {
-                EXPECT_TRUE(within_a_minute([&] { return left > 0; }));
-            } else {
-                std::this_thread::sleep_for(400ms);
-            }
+            EXPECT_TRUE(within_a_minute([&] { return leave ? left > 0 : watchdog.told() > 0; }));
+            std::this_thread::sleep_for(a_while);
             standing.enter("step", 13);  // it was slow, and goes on; then it hangs again
-            std::this_thread::sleep_for(400ms);
+            EXPECT_TRUE(within_a_minute([&] { return watchdog.told() > 1; }));
+            std::this_thread::sleep_for(a_while);
         }
         const std::string told = testing::internal::GetCapturedStderr();
         EXPECT_EQ(count_of(told, "gave no sign of life for "), 2) << told;
@@ -99,7 +100,8 @@ TEST(Watchdog, ASaveAndTheReportMayTakeAsLongAsTheStart) {
             Standing standing(world);
             standing.enter(what, 12);
             const Watchdog watchdog({.start_s = 0.3, .step_s = 0.05}, standing, [] {});
-            std::this_thread::sleep_for(800ms);
+            EXPECT_TRUE(within_a_minute([&] { return watchdog.told() > 0; }));
+            std::this_thread::sleep_for(a_while);
         }
         const std::string told = testing::internal::GetCapturedStderr();
         EXPECT_EQ(count_of(told, "gave no sign of life for "), 1) << told;
@@ -113,9 +115,9 @@ TEST(Watchdog, TheStartHasALimitOfItsOwn) {
     {
         Standing standing(world);
         const Watchdog watchdog({.start_s = 0.05, .step_s = 1000}, standing, [] {});
-        std::this_thread::sleep_for(300ms);
+        EXPECT_TRUE(within_a_minute([&] { return watchdog.told() > 0; }));
         standing.enter("step", 1);
-        std::this_thread::sleep_for(300ms);
+        std::this_thread::sleep_for(a_while);
     }
     const std::string told = testing::internal::GetCapturedStderr();
     EXPECT_EQ(count_of(told, "gave no sign of life for "), 1) << told;
