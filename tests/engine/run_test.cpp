@@ -280,7 +280,7 @@ TEST_F(RunTest, ASignalStopsWithACheckpointOfTheLastWholeStep) {
     std::thread sender([&] {
         // The first step is in the log: the handlers are there.
         const fs::path log = fs::path(c.run.dir) / "log.jsonl";
-        for (int i = 0; i < 6000 && (!fs::exists(log) || read_file(log).find("\"samples\"") == std::string::npos); ++i)
+        for (int i = 0; i < 6000 && (!fs::exists(log) || read_file(log).find("\"loss\"") == std::string::npos); ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         kill(getpid(), SIGTERM);
     });
