@@ -45,6 +45,22 @@ void print_start(const Run& run, const std::string& map) {
     std::fflush(stdout);
 }
 
+void train_to_end(Run& run) {
+    const char* why = train(run);
+    const bool first = run.world.rank() == 0;
+    std::filesystem::path report;
+    try {
+        report = finish(run, why);
+    } catch (const std::exception& e) {
+        if (!run.findings->stop()) throw;  // the exit code of a fault is worth more than its report
+        std::fprintf(stderr, "keel: warning: %s\n", e.what());
+    }
+    if (first) print_sources(run.data, run.progress.samples, "took");
+    if (first) std::printf("report: %s\n", report.c_str());
+    if (run.findings->stop()) run.ranks.world.barrier();  // until rank 0 has told all of it
+    run.findings->leave();
+}
+
 }  // namespace
 
 void add_train(CLI::App& app) {
@@ -69,18 +85,12 @@ void add_train(CLI::App& app) {
             const auto run = std::make_unique<Run>(config, &world);
             const std::string map = world.size() > 1 ? run->mesh.map() : std::string();
             if (world.rank() == 0) print_start(*run, map);
-            const char* why = train(*run);
-            std::filesystem::path report;
             try {
-                report = finish(*run, why);
+                train_to_end(*run);
             } catch (const std::exception& e) {
-                if (!run->findings->stop()) throw;  // the exit code of a fault is worth more than its report
-                std::fprintf(stderr, "keel: warning: %s\n", e.what());
+                run->world.abort(e.what());  // while the run lives: its GPU may wait for ranks that wait for this one
+                throw;
             }
-            if (world.rank() == 0) print_sources(run->data, run->progress.samples, "took");
-            if (world.rank() == 0) std::printf("report: %s\n", report.c_str());
-            if (run->findings->stop()) run->ranks.world.barrier();  // until rank 0 has told all of it
-            run->findings->leave();
         });
     });
 }

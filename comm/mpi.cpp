@@ -20,6 +20,7 @@ public:
         shared_->poll();
         return shared_->aborted;
     }
+    std::string departure() override { return shared_->departure(); }
 
 protected:
     std::unique_ptr<Group> make_group(const std::string& name, std::vector<int> members, int rank) override {

@@ -14,6 +14,10 @@ cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.na
 
 constexpr std::chrono::microseconds longest_nap(1000);  // between two looks at what NCCL does in the background
 
+[[noreturn]] void fail_peer(const std::string& text, std::source_location where = std::source_location::current()) {
+    throw Error(text, where, ExitCode::peer);
+}
+
 // What follows the description in an error of `control`: "… (#12): rank 2 left: out of memory" is "rank 2 left: …".
 std::string reason_of(const std::string& text) {
     const auto number = text.find("(#");
@@ -34,6 +38,7 @@ public:
         shared_->abort_all();
     }
     bool aborted() override { return shared_->control.aborted(); }
+    std::string departure() override { return shared_->control.departure(); }
 
 protected:
     std::unique_ptr<Group> make_group(const std::string& name, std::vector<int> members, int rank) override {
@@ -49,7 +54,7 @@ private:
 bool lies_on_gpu(const void* data) {
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, data));
-    return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+    return attributes.type == cudaMemoryTypeDevice;
 }
 
 // ---- what groups share ----------------------------------------------------------------------------------------------
@@ -86,20 +91,25 @@ std::shared_ptr<NcclRank::Communicator> NcclRank::add(const ncclUniqueId& id, in
 void NcclRank::finish(ncclResult_t result, Communicator& one, const std::function<std::string()>& what) {
     const auto give_up = [&](const std::string& why) {
         if (one.comm) (void)nccl().ncclCommAbort(std::exchange(one.comm, nullptr));
-        throw Error(concat(what(), ": ", why), std::source_location::current(), ExitCode::peer);
+        fail_peer(concat(what(), ": ", why));
     };
     using Clock = std::chrono::steady_clock;
     const auto until = Clock::now() + std::chrono::duration<double>(options.deadline_s);
     for (auto nap = std::chrono::microseconds(1); result == ncclInProgress; nap = std::min(2 * nap, longest_nap)) {
-        if (control.aborted()) give_up("a rank has left");
+        if (control.aborted()) give_up(why_over());
         if (Clock::now() > until) give_up(concat("not every rank came to NCCL within ", options.deadline_s, " s"));
         std::this_thread::sleep_for(nap);
         if (const ncclResult_t asked = nccl().ncclCommGetAsyncError(one.comm, &result); asked != ncclSuccess)
             result = asked;
     }
-    if (result == ncclRemoteError) give_up("a rank has left");
+    if (result == ncclRemoteError) {  // a peer has aborted; why, the world is being told
+        while (!control.aborted() && Clock::now() < until) std::this_thread::sleep_for(longest_nap);
+        give_up(why_over());
+    }
     check(result);
 }
+
+std::string NcclRank::why_over() { return control.aborted() ? control.departure() : "its communicator has been aborted"; }
 
 void NcclRank::abort_all() noexcept {
     const std::lock_guard lock(mutex_);
@@ -158,9 +168,10 @@ void NcclGroup::lend(View<std::byte> buffer) {
 }
 
 NcclGroup::~NcclGroup() {
-    if (size() == 1) return;
     settle_receipts();
     (void)cudaSetDevice(shared_->gpu);
+    // What is queued may wait for ranks that never come, and then the GPU does, too.
+    if (std::uncaught_exceptions() > exceptions_ || shared_->control.aborted()) shared_->abort_all();
     (void)cudaDeviceSynchronize();  // nobody may still be writing here
     for (const Message& message : messages_)
         if (message.written) (void)cudaEventDestroy(message.written);
@@ -207,11 +218,10 @@ void NcclGroup::run(Stream* stream, const Call& call) {
         const bool answer = call.kind == Collective::any ? std::any_of(greetings_.begin(), greetings_.end(), says)
                                                          : std::all_of(greetings_.begin(), greetings_.end(), says);
         std::memcpy(call.out, &answer, sizeof answer);
-    } else if (call.kind != Collective::barrier && call.count > 0) {
-        if (gpu)
-            run_on_gpu(*stream, call);
-        else
-            perform_on(*control_, &host_, call);
+    } else if (gpu) {
+        run_on_gpu(*stream, call);
+    } else if (call.kind != Collective::barrier) {
+        perform_on(*control_, &host_, call);
     }
 }
 
@@ -220,7 +230,7 @@ void NcclGroup::run_on_gpu(Stream& stream, const Call& call) {
     check(cudaSetDevice(shared_->gpu));
     const std::lock_guard lock(communicator_->mutex);
     ncclComm_t const comm = communicator_->comm;
-    if (!comm) fail(Located(concat(describe(call), ": this group has been aborted"), std::source_location::current()));
+    if (!comm) fail_peer(concat(describe(call), ": ", shared_->why_over()));
     ncclResult_t state = ncclSuccess;
     check(nccl().ncclCommGetAsyncError(comm, &state));
     finish(state, call);

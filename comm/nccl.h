@@ -13,10 +13,12 @@
 // Messages  between threads the receiver's GPU copies from the sender's memory, ordered by events; nobody waits but
 //           streams. Between processes they pass through memory of the host and MPI, and the sender's host waits for
 //           its stream.
-// Abort     a rank that has told the world that it leaves aborts its communicators; a thread of every other rank sees it and
-//           does the same, which ends the kernels of NCCL that wait for it. (One that an exception unwinds destroys its own
-//           before it tells, and NCCL may let that wait for the others.) Communicators are made without blocking
-//           (ncclConfig_t), so that no call of NCCL waits for a peer longer than until that, or the deadline.
+// Abort     a rank that leaves tells the world (World::abort), and then aborts its communicators; a thread of every other
+//           rank sees it and does the same, which ends the kernels of NCCL that wait for it. One that an exception unwinds
+//           aborts its own before the world is told; so it is better told where the exception is met while all that uses
+//           the GPU still lives. What NCCL says to the others of that waits until they know who left, and why.
+//           Communicators are made without blocking (ncclConfig_t), so that no call of NCCL waits for a peer longer than
+//           until that, or the deadline.
 // Memory    of the GPU: what a group is lent (Group::lend), or buffer_bytes of its own, reserved when it is made; and what
 //           NCCL takes for a communicator. A group that has neither has no communicator, and no collectives on the GPU:
 //           messages, votes and what lies on the host need none.

@@ -44,6 +44,7 @@ public:
     // A call of NCCL on a communicator that is held, whose result that is, has been done; it may go on in the background.
     void finish(ncclResult_t result, Communicator& one, const std::function<std::string()>& what);
     void abort_all() noexcept;
+    std::string why_over();  // a communicator that is null
 
 private:
     void watch();
@@ -77,7 +78,7 @@ private:
     std::int64_t bytes_ = 0;
 };
 
-// Whether it is memory of a GPU, or managed.
+// Whether it is memory of a GPU.
 bool lies_on_gpu(const void* data);
 
 class NcclGroup final : public Group {
@@ -105,6 +106,7 @@ private:
         struct Note {
             Receipt* receipt;
             std::int64_t wanted;
+            cudaEvent_t copied;  // null: there is nothing to wait for
         } note;
         cudaEvent_t copied = nullptr;
         Ticket ticket;

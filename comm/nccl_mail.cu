@@ -1,8 +1,8 @@
 // Messages of comm/nccl.h. Directly: the sender says where its data lies and which event writes it, the receiver's
 // stream waits for that, copies, and says by a receipt which event ends the copy; the sender's stream waits for it
 // before the memory changes. Staged: the data travels through memory of the host, by control.
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "comm/nccl_group.cuh"
 
@@ -11,8 +11,8 @@ namespace {
 
 cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
-bool gpu_memory(const Stream& stream, const std::byte* data, std::int64_t bytes) {
-    return stream.device() == nccl_device && bytes > 0 && lies_on_gpu(data);
+bool gpu_memory(const Stream& stream, const std::byte* data) {
+    return stream.device() == nccl_device && lies_on_gpu(data);
 }
 void record(cudaEvent_t& event, Stream& stream) {
     if (!event) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -35,7 +35,7 @@ void* NcclGroup::begin_send(Stream& stream, const std::byte* data, std::int64_t 
     if (!message) message = &messages_.emplace_back();
     message->free = false, message->to = to, message->channel = channel;
     message->header = {data, bytes, nullptr};
-    const bool gpu = gpu_memory(stream, data, bytes);
+    const bool gpu = gpu_memory(stream, data);
     if (shared_->direct) {
         if (gpu) record(message->written, stream), message->header.written = message->written;
         message->ticket = control_->send(host_, View<Message::Header>(&message->header, {1}), to, channel);
@@ -66,14 +66,13 @@ void NcclGroup::end_send(Stream& stream, void* handle) {
     } catch (const Error& e) {
         throw Error(concat(what(), ": ", e.what()), e.location(), e.code());
     }
-    const bool fits = note.wanted == message.header.bytes;
-    if (fits && message.header.written) {
+    if (note.copied) {
         check(cudaSetDevice(shared_->gpu));
-        check(cudaStreamWaitEvent(native(stream), note.receipt->copied, 0));
+        check(cudaStreamWaitEvent(native(stream), note.copied, 0));
     }
     note.receipt->free = true;
     message.free = true;
-    if (!fits) fail(what(), ": it wants ", note.wanted, "; both must have the same size");
+    if (note.wanted != message.header.bytes) fail(what(), ": it wants ", note.wanted, "; both must have the same size");
 }
 
 // Control takes back what nobody has received; a receiver that has it is left with a receipt that nobody reads, and the
@@ -104,17 +103,17 @@ void NcclGroup::receive_here(Stream& stream, std::byte* data, std::int64_t bytes
     for (Receipt& one : *receipts_of_ours_)
         if (one.free) receipt = &one;
     if (!receipt) receipt = &receipts_of_ours_->emplace_back();
-    receipts_->wait(host_, receipt->ticket);
     receipt->free = false;
-    receipt->note = {receipt, bytes};
+    receipt->note = {receipt, bytes, nullptr};
     const bool fits = header.bytes == bytes, gpu = header.written != nullptr;
-    const bool alike = bytes == 0 || gpu == gpu_memory(stream, data, bytes);
+    const bool alike = bytes == 0 || gpu == gpu_memory(stream, data);
     if (fits && alike && gpu) {
         check(cudaStreamWaitEvent(native(stream), header.written, 0));
         check(cudaMemcpyAsync(data, header.data, static_cast<std::size_t>(bytes), cudaMemcpyDefault, native(stream)));
         record(receipt->copied, stream);
-    } else if (fits && alike && bytes > 0) {
-        std::memcpy(data, header.data, static_cast<std::size_t>(bytes));
+        receipt->note.copied = receipt->copied;
+    } else if (fits && alike) {
+        std::copy_n(header.data, bytes, data);
     }
     receipt->ticket = receipts_->send(host_, View<Receipt::Note>(&receipt->note, {1}), from, channel);
     if (!fits) fail(what(), ": it sent ", header.bytes, "; both must have the same size");
@@ -126,17 +125,11 @@ void NcclGroup::receive_here(Stream& stream, std::byte* data, std::int64_t bytes
 // back what nobody has read, and leaves the rest behind for peers that may just be reading.
 void NcclGroup::settle_receipts() noexcept {
     bool settled = std::uncaught_exceptions() <= exceptions_;
-    try {
-        for (Receipt& receipt : *receipts_of_ours_) {
-            while (settled && !receipt.free) {
-                settled = !shared_->control.aborted();
-                std::this_thread::sleep_for(std::chrono::microseconds(50));
-            }
-            if (settled) receipts_->wait(host_, receipt.ticket);
+    for (const Receipt& receipt : *receipts_of_ours_)
+        while (settled && !receipt.free) {
+            settled = !shared_->control.aborted();
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
-    } catch (...) {  // a peer has left
-        settled = false;
-    }
     if (settled) return;
     for (Receipt& receipt : *receipts_of_ours_) receipt.ticket = Ticket();
     static std::mutex mutex;
@@ -146,7 +139,7 @@ void NcclGroup::settle_receipts() noexcept {
 }
 
 void NcclGroup::receive_staged(Stream& stream, std::byte* data, std::int64_t bytes, int from, int channel) {
-    const bool gpu = gpu_memory(stream, data, bytes);
+    const bool gpu = gpu_memory(stream, data);
     std::byte* const to = gpu ? arriving_.of(bytes) : data;
     control_->receive(host_, View<std::byte>(to, {bytes}), from, channel);
     if (!gpu) return;

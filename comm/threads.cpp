@@ -20,6 +20,7 @@ public:
     int local_size() const override { return shared_->ranks; }
     void abort(const std::string& why) noexcept override { shared_->abort(rank_, why); }
     bool aborted() override { return shared_->aborted; }
+    std::string departure() override { return shared_->departure(); }
 
 protected:
     std::unique_ptr<Group> make_group(const std::string& name, std::vector<int> members, int rank) override {
@@ -96,7 +97,7 @@ void run_threads(int ranks, const ThreadsOptions& options, const std::function<v
 
     const Failure* cause = nullptr;
     for (const Failure& failure : failures)
-        if (!cause || (cause->consequence && !failure.consequence)) cause = &failure;
+        if (!cause || (!failure.consequence && (cause->consequence || failure.rank == shared->left_rank))) cause = &failure;
     if (cause) rethrow(*cause);
 }
 

@@ -37,6 +37,7 @@ public:
     virtual void abort(const std::string& why) noexcept = 0;
     // Whether a rank has, as far as this one knows by now; any thread may ask.
     virtual bool aborted() = 0;
+    virtual std::string departure() = 0;  // "rank 2 left: out of memory", once aborted() is true
 
 protected:
     virtual std::unique_ptr<Group> make_group(const std::string& name, std::vector<int> members, int rank) = 0;
@@ -54,6 +55,7 @@ public:
     int local_size() const override { return 1; }
     void abort(const std::string&) noexcept override {}
     bool aborted() override { return false; }
+    std::string departure() override { return ""; }
 
 protected:
     std::unique_ptr<Group> make_group(const std::string& name, std::vector<int>, int) override {

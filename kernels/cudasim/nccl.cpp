@@ -98,6 +98,13 @@ bool reachable(const void* p, std::size_t bytes) {
            (found.place != Place::unknown && static_cast<const std::byte*>(p) + bytes <= found.data + found.bytes);
 }
 
+// A communicator that a rank has aborted ends what waits on it, and leaves its memory as it is; one whose ranks disagree breaks the
+// device. With the world's mutex.
+bool over(const World& world) {
+    if (world.error != ncclSuccess && world.error != ncclRemoteError) mark_broken();
+    return world.error != ncclSuccess;
+}
+
 // The whole collective, by the last rank that came, over the buffers of all.
 void perform(const Meeting& meeting) {
     const Post& first = *meeting.posts[0];
@@ -145,10 +152,7 @@ Operation collective(Communicator* comm, const Post& post) {
     };
     return [world = comm->world, comm, post, state = std::make_shared<State>()] {
         const std::lock_guard lock(world->mutex);
-        if (world->error != ncclSuccess) {
-            mark_broken();
-            return true;
-        }
+        if (over(*world)) return true;
         if (!state->posted) {
             state->number = comm->posted++;
             state->posted = true;
@@ -180,10 +184,7 @@ Operation send(Communicator* comm, int peer, const std::byte* from, std::size_t 
     return [world = comm->world, key = std::pair(comm->rank, peer), from, bytes, site,
             message = std::make_shared<std::shared_ptr<Message>>()] {
         const std::lock_guard lock(world->mutex);
-        if (world->error != ncclSuccess) {
-            mark_broken();
-            return true;
-        }
+        if (over(*world)) return true;
         if (!*message) {
             *message = std::make_shared<Message>(Message{from, bytes, site});
             world->mail[key].push_back(*message);
@@ -197,10 +198,7 @@ Operation send(Communicator* comm, int peer, const std::byte* from, std::size_t 
 Operation receive(Communicator* comm, int peer, std::byte* to, std::size_t bytes, const Site& site) {
     return [world = comm->world, key = std::pair(peer, comm->rank), to, bytes, site] {
         const std::lock_guard lock(world->mutex);
-        if (world->error != ncclSuccess) {
-            mark_broken();
-            return true;
-        }
+        if (over(*world)) return true;
         auto& queue = world->mail[key];
         if (queue.empty()) return false;
         Message& message = *queue.front();
@@ -320,6 +318,14 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
     return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    {
+        // NCCL waits here for the other ranks, which wait for this one.
+        const std::lock_guard lock(comm->world->mutex);
+        const auto waits = [](const auto& meeting) { return !meeting.second.done; };
+        if (comm->world->error == ncclSuccess && std::ranges::any_of(comm->world->meetings, waits))
+            report(Kind::bad_call, "NCCL: rank " + std::to_string(comm->rank) +
+                                       " destroys its communicator amid a collective; it has to abort it");
+    }
     delete comm;
     return ncclSuccess;
 }
@@ -328,7 +334,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
         const std::lock_guard lock(comm->world->mutex);
         if (comm->world->error == ncclSuccess) comm->world->error = ncclRemoteError;
     }
-    return ncclCommDestroy(comm);
+    delete comm;
+    return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     const std::lock_guard lock(comm->world->mutex);

@@ -65,7 +65,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
-ncclResult_t ncclCommAbort(ncclComm_t comm);  // wakes every rank: whatever they wait for fails
+ncclResult_t ncclCommAbort(ncclComm_t comm);  // ends whatever any rank waits for on it, whose memory stays as it is
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 ncclResult_t ncclCommCount(ncclComm_t comm, int* ranks);
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank);

@@ -46,6 +46,7 @@ namespace {
 std::mutex mutex;  // of all below; not held while an operation runs
 std::vector<std::unique_ptr<Stream>> streams;
 std::uint64_t draws = 0;
+std::atomic<int> live_events{0};
 thread_local int device = 0;
 
 std::uint64_t draw() {
@@ -101,6 +102,7 @@ bool blocking_streams_empty() {
 
 }  // namespace
 
+int events() { return live_events; }
 int current_device() { return device; }
 void set_current_device(int to) { device = to; }
 
@@ -200,11 +202,13 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     *event = new Event;
     (*event)->device = device;
+    ++live_events;
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete event;
+    --live_events;
     return cudaSuccess;
 }
 

@@ -39,6 +39,8 @@ bool on_current_device(const Stream* stream, const char* what, const Site& site)
 bool drain(const std::function<bool()>& until);
 bool drain(Stream* stream);  // all of it, on any device; null: everything on the calling thread's
 
+int events();  // that were made and not yet destroyed, of all devices
+
 int current_device();  // of the calling thread
 void set_current_device(int device);
 

@@ -1,88 +1,28 @@
-// The suite on simulated GPUs: ranks are threads with a GPU each, what they bring lies in its memory, and NCCL is cudasim's.
+// The suite on simulated GPUs, and what is NCCL's own. Messages are in nccl_mail_test.cpp.
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstring>
+#include <thread>
 
-#include "comm/nccl.h"
-#include "comm/threads.h"
 #include "kernels/cudasim/counters.h"
-#include "kernels/cudasim/findings.h"
-#include "kernels/cudasim/memory.h"
 #include "kernels/cudasim/nccl.h"
-#include "kernels/cudasim/runtime.h"
 #include "tests/comm/expect_failure.h"
+#include "tests/comm/on_gpus.h"
 
 namespace keel {
 namespace {
 
 using comm_suite::Case;
 using comm_suite::FailureCase;
-
-class GpuMemory final : public std::pmr::memory_resource {
-    void* do_allocate(std::size_t bytes, std::size_t) override { return sim::allocate_device(bytes); }
-    void do_deallocate(void* data, std::size_t, std::size_t) override { EXPECT_TRUE(sim::release_device(data)); }
-    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
-};
-
-std::shared_ptr<Stream> gpu_stream(int) {
-    sim::cuda::cudaStream_t native = nullptr;
-    sim::cuda::cudaStreamCreateWithFlags(&native, sim::cuda::cudaStreamNonBlocking);
-    const auto wait = [](void* s) { sim::cuda::cudaStreamSynchronize(static_cast<sim::cuda::cudaStream_t>(s)); };
-    return {new Stream(Device::cudasim, native, wait), [native](Stream* stream) {
-                delete stream;
-                sim::cuda::cudaStreamDestroy(native);
-            }};
-}
-
-struct Way {
-    const char* name;
-    sim::Streams streams;
-    NcclOptions options;
-    std::vector<int> ranks;
-};
-// Buffers of the least size: sums go round after round. Deferred: nothing happens before somebody waits.
-const Way ways[] = {{"Immediate", sim::Streams::immediate, {}, {1, 5}},
-                    {"Deferred", sim::Streams::deferred, {.buffer_bytes = 1}, {3}},
-                    {"Staged", sim::Streams::immediate, {.buffer_bytes = 1, .direct = false}, {2}}};
-
-// GPUs behave in that way, and hold what the suite's ranks bring, while it lives.
-class OnGpus {
-public:
-    explicit OnGpus(const Way& way) : options_(way.options), before_(sim::config()) {
-        sim::Config config = before_;
-        config.streams = way.streams;
-        sim::configure(config);
-        (void)sim::take_findings();
-        std::pmr::set_default_resource(&memory_);
-        comm_suite::make_stream = gpu_stream;
-        comm_suite::begin_thread = [](int rank) { sim::cuda::cudaSetDevice(rank); };
-    }
-    ~OnGpus() {
-        std::pmr::set_default_resource(nullptr);
-        comm_suite::make_stream = [](int threads) { return std::make_shared<Stream>(threads, 64, 64); };
-        comm_suite::begin_thread = [](int) {};
-        sim::configure(before_);
-        for (const sim::Finding& finding : sim::take_findings()) ADD_FAILURE() << finding.text;
-    }
-    void run(int ranks, double deadline_s, const std::function<void(World&)>& body) const {
-        run_threads(ranks, {.deadline_s = deadline_s}, [&](World& world) {
-            const auto gpus = nccl_world(world, Device::cudasim, world.rank(), options_);
-            body(*gpus);
-        });
-    }
-
-private:
-    NcclOptions options_;
-    sim::Config before_;
-    GpuMemory memory_;
-};
+using nccl_test::error_of;
+using nccl_test::OnGpus;
+using nccl_test::Way;
+using nccl_test::ways;
 
 template <class Of>
 std::string name_of(const testing::TestParamInfo<std::tuple<Of, Way>>& info) {
     return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
 }
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 class Nccl : public testing::TestWithParam<std::tuple<Case, Way>> {};
 TEST_P(Nccl, SeveralGpus) {
@@ -103,32 +43,8 @@ INSTANTIATE_TEST_SUITE_P(Suite, NcclFails,
                          testing::Combine(testing::ValuesIn(comm_suite::failure_cases()), testing::ValuesIn(ways)),
                          name_of<FailureCase>);
 
-// Work that is queued before a collective or a message comes before it, and what is queued behind comes behind.
-TEST(NcclOrder, CollectivesAndMessagesTakeTheirTurnOnTheStream) {
-    const OnGpus gpus(ways[1]);
-    gpus.run(3, 30, [](World& world) {
-        const auto g = world.everyone();
-        const comm_suite::Worker worker(1);
-        Stream& stream = worker;
-        const auto queue = static_cast<sim::cuda::cudaStream_t>(stream.native());
-        comm_suite::Numbers<std::int64_t> x(600), from_last(600);
-        const View<std::int64_t> all(x.data(), {600}), arriving(from_last.data(), {600});
-        for (int round = 0; round < 4; ++round) {
-            sim::cuda::cudaMemsetAsync(x.data(), world.rank() + round, 600 * 8, queue);
-            g->all_reduce(stream, all);
-            Ticket ticket = g->send(stream, all, (g->rank() + 1) % 3, 0);
-            g->receive(stream, arriving, (g->rank() + 2) % 3, 0);
-            g->wait(stream, ticket);
-            sim::cuda::cudaMemsetAsync(x.data(), 0, 600 * 8, queue);  // only once the message is away
-            worker.synchronize();
-            const std::int64_t byte = 3 + 3 * round;  // 0 + 1 + 2 and the round thrice, in each of eight bytes
-            for (const std::int64_t v : from_last) comm_suite::require(v == byte * 0x0101010101010101, "sum is ", v);
-        }
-    });
-}
-
 TEST(NcclWorld, RefusesMemoryOfBothKindsInOneCollective) {
-    const OnGpus gpus(ways[0]);
+    const OnGpus gpus(nccl_test::immediate);
     try {
         gpus.run(2, 30, [](World& world) {
             const auto g = world.everyone("tp");
@@ -145,26 +61,26 @@ TEST(NcclWorld, RefusesMemoryOfBothKindsInOneCollective) {
     }
 }
 
+// Where nothing is brought it lies nowhere: not on a GPU, and not on the host.
+TEST(NcclWorld, NothingIsOfBothKindsOfMemory) {
+    const OnGpus gpus(nccl_test::immediate);
+    gpus.run(2, 30, [](World& world) {
+        const auto g = world.everyone("tp");
+        const comm_suite::Worker stream(1);
+        comm_suite::Numbers<float> there(4);
+        g->all_reduce(stream, View<float>(world.rank() ? nullptr : there.data(), {0}));
+        stream.synchronize();
+    });
+}
+
 TEST(NcclWorld, AGroupOfOneHasNoCommunicatorAndNoBuffer) {
-    const OnGpus gpus(ways[0]);
+    const OnGpus gpus(nccl_test::immediate);
     gpus.run(1, 30, [](World& world) {
         (void)sim::take_counters();
         const auto g = world.everyone("tp");
         EXPECT_EQ(sim::take_counters().allocations, 0u);
+        g->lend(View<std::byte>(nullptr, {0}));  // needs none
     });
-}
-
-// What body throws on any rank of two, each on a GPU; `options` of their world.
-std::string error_of(const NcclOptions& options, double deadline_s, const std::function<void(World& control, World& gpus)>& body) {
-    try {
-        run_threads(2, {.deadline_s = deadline_s}, [&](World& control) {
-            const auto gpus = nccl_world(control, Device::cudasim, control.rank(), options);
-            body(control, *gpus);
-        });
-    } catch (const Error& e) {
-        return e.what();
-    }
-    return "";
 }
 
 // Rank 1 makes its part of the group on the host, and never comes to NCCL: there rank 0 waits no longer than it may.
@@ -187,7 +103,7 @@ TEST(NcclWorld, ConnectingRanksEndsAtTheDeadlineAndWhenOneLeaves) {
 }
 
 TEST(NcclWorld, AGroupWorksInTheMemoryItIsLentAndSaysWhatIsMissing) {
-    const OnGpus gpus(ways[0]);
+    const OnGpus gpus(nccl_test::immediate);
     const auto sum = [](World& world, std::int64_t lent, bool lend) {
         const auto group = world.everyone("tp");
         const comm_suite::Worker stream(1);
@@ -208,7 +124,7 @@ TEST(NcclWorld, AGroupWorksInTheMemoryItIsLentAndSaysWhatIsMissing) {
 
 // A send that is refused amid others leaves nothing open behind which later calls would pile up.
 TEST(NcclWorld, ASendThatIsRefusedClosesItsGroup) {
-    const OnGpus gpus(ways[0]);
+    const OnGpus gpus(nccl_test::immediate);
     const std::string error = error_of({.buffer_bytes = 1}, 30, [](World&, World& world) {
         const auto group = world.everyone();
         const comm_suite::Worker stream(1);
@@ -223,6 +139,58 @@ TEST(NcclWorld, ASendThatIsRefusedClosesItsGroup) {
     });
     EXPECT_NE(error.find("nccl: invalid argument"), std::string::npos) << error;
     EXPECT_FALSE(sim::take_findings().empty());
+}
+
+// A rank that throws while others wait for it on their GPUs aborts NCCL; destroying a communicator would wait for them.
+TEST(NcclWorld, ARankThatThrowsDoesNotWaitForThoseWhoWaitForIt) {
+    const OnGpus gpus(nccl_test::immediate);
+    const std::string error = error_of({.buffer_bytes = 1}, 30, [](World&, World& world) {
+        const auto group = world.everyone();
+        const comm_suite::Worker stream(1);
+        comm_suite::Numbers<float> in(world.rank() == 0 ? 4000 : 8), out(8000);
+        group->all_gather(stream, View<float>(out.data(), {8000}), View<const float>(in.data(), {4000}));
+        stream.synchronize();
+    });
+    EXPECT_NE(error.find("nccl: invalid argument"), std::string::npos) << error;
+    EXPECT_EQ(sim::take_findings().size(), 1u);  // that rank 1's buffer is too small
+}
+
+// NCCL may tell a rank that another is gone before the world does; it then waits, but not for ever, for the world to say who
+// left and why. Rank 1 aborts NCCL while the others are being connected, for which rank 2 never comes.
+TEST(NcclWorld, ARankThatIsGoneForNcclIsNamedWithItsReason) {
+    const auto said_by_rank_0 = [](double deadline_s, bool leaves) {
+        std::string said;
+        try {
+            run_threads(3, {.deadline_s = 30}, [&](World& control) {
+                if (control.rank() == 0) {
+                    try {
+                        const auto gpus = nccl_world(control, Device::cudasim, 0, {.buffer_bytes = 1, .deadline_s = deadline_s});
+                        (void)gpus->everyone("tp");
+                    } catch (const Error& e) {
+                        said = e.what();
+                        throw;
+                    }
+                }
+                const std::vector<int> all = {0, 1, 2};
+                const auto group = control.group("tp", all), receipts = control.group("tp receipts", all);
+                Stream stream(1, 64, 64);
+                sim::cuda::ncclUniqueId id{};
+                group->broadcast(stream, View<char>(id.internal, {sizeof id.internal}), 0);
+                if (control.rank() == 1) {
+                    sim::cuda::ncclComm_t comm = nullptr;
+                    sim::cuda::ncclCommInitRank(&comm, 3, id, 1);
+                    sim::cuda::ncclCommAbort(comm);
+                    std::this_thread::sleep_for(std::chrono::milliseconds(leaves ? 50 : 0));  // until rank 0 has seen that
+                    if (leaves) fail("killed");
+                }
+                group->barrier();  // which rank 0 never comes to
+            });
+        } catch (const Error&) {
+        }
+        return said;
+    };
+    EXPECT_EQ(said_by_rank_0(30, true), "tp group of ranks 0,1,2: making its communicator: rank 1 left: killed");
+    EXPECT_NE(said_by_rank_0(0.05, false).find("tp group of ranks 0,1,2: making its communicator: "), std::string::npos);
 }
 
 TEST(NcclWorld, SaysWhatItIsAndWhyItIsNot) {

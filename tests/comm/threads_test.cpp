@@ -152,6 +152,31 @@ TEST(ThreadsWorld, TheCauseIsToldEvenIfAConsequenceCameFirst) {
     }
 }
 
+// What goes wrong elsewhere once a rank has said that it leaves may come of that, whatever it looks like.
+TEST(ThreadsWorld, TheFirstToSayThatItLeavesIsTheCause) {
+    std::atomic<bool> other_fell{false};
+    try {
+        run_threads(2, {.deadline_s = 30}, [&](World& world) {
+            const auto g = world.everyone();
+            if (world.rank() == 0) {
+                const struct Fallen {
+                    std::atomic<bool>& fell;
+                    ~Fallen() { fell = true; }
+                } fallen{other_fell};
+                while (!world.aborted()) std::this_thread::yield();
+                EXPECT_EQ(world.departure(), "rank 1 left: the disk is full");
+                fail("nonsense arrived");
+            }
+            world.abort("the disk is full");
+            while (!other_fell) std::this_thread::yield();
+            fail("the disk is full");
+        });
+        ADD_FAILURE();
+    } catch (const Error& e) {
+        EXPECT_STREQ(e.what(), "rank 1: the disk is full");
+    }
+}
+
 TEST(ThreadsWorld, ASingleRanksErrorIsItsOwn) {
     try {
         run_threads(1, {}, [](World&) { fail("just this"); });

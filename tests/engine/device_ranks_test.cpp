@@ -149,6 +149,7 @@ public:
     int local_size() const override { return local_size_; }
     void abort(const std::string&) noexcept override {}
     bool aborted() override { return false; }
+    std::string departure() override { return ""; }
 
 protected:
     std::unique_ptr<Group> make_group(const std::string& name, std::vector<int>, int) override { return std::make_unique<SoloGroup>(name); }

@@ -8,7 +8,7 @@ import re
 
 # Statements that order or wait. A named barrier, an mbarrier or a wgmma is one, too.
 ORDER = re.compile(
-    r"\b(?:__syncthreads|__syncwarp|barrier_sync|barrier_arrive|cp_async_commit|cp_async_wait<[^;]*?>|"
+    r"\b(?:__syncthreads|__syncwarp|barrier_sync|barrier_arrive|cp_async_commit|cp_async_wait<[^;]*?>|commit_stores|wait_stores<[^;]*?>|"
     r"mbarrier_\w*(?:wait|arrive)\w*(?:<[^;]*?>)?|wgmma_(?:wait|fence|commit|arrive)\w*(?:<[^;]*?>)?|fence_\w+)\s*\([^;]*?\)\s*;|"
     r"\b(?:check\((?:cudaStreamWaitEvent|cudaEventRecord)\([^;]*\)\)|stream\.synchronize\(\)|\(void\)cudaDeviceSynchronize\(\)|"
     r"settle_receipts\(\)|receipts_->wait\([^;]*\)|control_->wait\([^;]*\))\s*;")
@@ -155,7 +155,7 @@ class Mutants:
                     r"\b(else|do)\s+\Z|\)\s+\Z", code[:m.start()]):  # a declaration
                 continue
             off = add(m.start(), "without " + short(m.group(0)))
-            wait = re.match(r"cp_async_wait<(.*)>\s*\(", m.group(0)) or re.match(r"wgmma_wait<(.*)>\s*\(", m.group(0))
+            wait = re.match(r"(?:cp_async_wait|wgmma_wait|wait_stores)<(.*)>\s*\(", m.group(0))
             if wait:
                 more = add(m.start(), f"{short(m.group(0))} waits for one group fewer")
                 name = m.group(0)[:wait.start(1)]

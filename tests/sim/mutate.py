@@ -2,7 +2,9 @@
 """tests/sim/mutate.py: proof that the suite would notice. One at a time it takes each barrier, wait, bounds check and term of a mask out
 of the CUDA kernels (kernels/*.cu, *.cuh, comm/*.cu, *.cuh), and runs the tests that pass by that place: one of them must fail.
 
-    tests/sim/mutate.py BUILD_DIR [--work FOLDER] [--only REGEX] [--list] [--write docs/mutation.txt]
+    tests/sim/mutate.py BUILD_DIR [--work FOLDER] [--files REGEX] [--only REGEX] [--list] [--write docs/mutation.txt]
+
+--files says which sources get mutants at all, --only which mutants are tried.
 
 Mutants that change nothing a program could notice are known, with the reason: tests/sim/mutants_equivalent.txt.
 
@@ -28,12 +30,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROGRAMS = {"test_sim_kernels": ("kernels",), "test_comm_nccl": ("kernels", "comm")}  # and whose objects each links
 
 
-def sources():
+def sources(files=""):
     found = []
     for folder in ("kernels", "comm"):
         found += [f"{folder}/{f}" for f in sorted(os.listdir(os.path.join(ROOT, folder))) if f.endswith((".cu", ".cuh"))]
     # Calls of the runtime, and wrappers of single instructions: nothing is computed there.
-    return [f for f in found if f not in ("kernels/gpu.cu", "kernels/hopper.cuh", "kernels/tensor_map.cuh", "kernels/wgmma.cuh")]
+    wrappers = ("kernels/gpu.cu", "kernels/hopper.cuh", "kernels/tensor_map.cuh", "kernels/wgmma.cuh")
+    return [f for f in found if f not in wrappers and re.search(files, f)]
 
 
 class Build:
@@ -103,9 +106,11 @@ class Build:
         # Headers have one line more than their originals, for the include of the switches.
         return {f"{p.rsplit(':', 1)[0]}:{int(p.rsplit(':', 1)[1]) - p.split(':')[0].endswith('.cuh')}" for p in errors or places}
 
-    def link(self):
+    def link(self, files):
         for program, folders in PROGRAMS.items():
-            objects = [os.path.join(self.work, f + ".o") for f in sources() if f.endswith(".cu") and f.split("/")[0] in folders]
+            objects = [os.path.join(self.work, f + ".o") for f in files if f.endswith(".cu") and f.split("/")[0] in folders]
+            if not objects:
+                continue
             out = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", program], capture_output=True, text=True, check=True)
             command = re.sub(r" && cd .*", "", [c for c in out.stdout.split("\n") if f"{program} " in c and "-o " in c][-1])
             target = re.search(r" -o (\S+)", command).group(1)
@@ -174,11 +179,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--work", default="/tmp/keel_mutants")
+    parser.add_argument("--files", default="")
     parser.add_argument("--only", default="")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--write")
     args = parser.parse_args()
-    files = sources()
+    files = sources(args.files)
     if args.list:
         found = m.Mutants()
         for file in files:
@@ -190,7 +196,7 @@ def main():
         return 0
     build = Build(args.build, args.work)
     build.compile(files)
-    build.link()
+    build.link(files)
     build.look()
     known, state = {}, os.path.join(build.work, "met.json")
     if os.path.exists(state):

@@ -199,6 +199,54 @@ TEST(Nccl, ARankThatDoesNotComeIsADeadlockAndNotAHang) {
         200);
     EXPECT_NE(text.find("deadlock: a stream of device 0"), std::string::npos) << text;
 }
+// One thread that drives two ranks, with deferred streams: nothing happens but when it asks.
+struct TwoRanks {
+    ncclComm_t comms[2];
+    cudaStream_t streams[2];
+    float* x[2];
+    TwoRanks() {
+        sim::Config config;
+        config.streams = sim::Streams::deferred;
+        sim::configure(config);
+        ncclCommInitAll(comms, 2, nullptr);
+        for (int r = 0; r < 2; ++r) {
+            cudaSetDevice(r);
+            cudaStreamCreate(&streams[r]);
+            cudaMalloc(&x[r], 4);
+            cudaMemsetAsync(x[r], r, 4, streams[r]);
+        }
+        ncclAllReduce(x[0], x[0], 1, ncclInt32, ncclSum, comms[0], streams[0]);
+        for (int i = 0; i < 2; ++i) EXPECT_EQ(cudaStreamQuery(streams[0]), cudaErrorNotReady);  // and it waits for rank 1
+    }
+    ~TwoRanks() {
+        for (int r = 0; r < 2; ++r) {
+            cudaSetDevice(r);
+            cudaStreamDestroy(streams[r]);
+            cudaFree(x[r]);
+        }
+        cudaSetDevice(0);
+        sim::configure({});
+    }
+};
+// As with NCCL, whose kernels end without an error of CUDA's: who goes on has to ask.
+TEST(Nccl, AnAbortEndsWhatOthersWaitForAndBreaksNoDevice) {
+    TwoRanks two;
+    ncclResult_t state = ncclSuccess;
+    EXPECT_EQ(ncclCommAbort(two.comms[1]), ncclSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(two.streams[0]), cudaSuccess);
+    EXPECT_EQ(ncclCommGetAsyncError(two.comms[0], &state), ncclSuccess);
+    EXPECT_EQ(state, ncclRemoteError);
+    EXPECT_EQ(ncclCommDestroy(two.comms[0]), ncclSuccess);
+    EXPECT_TRUE(sim::take_findings().empty());
+}
+TEST(Nccl, ACommunicatorIsNotDestroyedAmidACollective) {
+    TwoRanks two;
+    EXPECT_EQ(ncclCommDestroy(two.comms[1]), ncclSuccess);
+    EXPECT_EQ(ncclCommAbort(two.comms[0]), ncclSuccess);
+    const auto findings = sim::take_findings();
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].text, "NCCL: rank 1 destroys its communicator amid a collective; it has to abort it");
+}
 TEST(Nccl, BuffersThatAreTooSmallAreRefused) {
     const std::string text = findings_of(2, [](int, ncclComm_t c, cudaStream_t s, float* in, float* out) {
         EXPECT_EQ(ncclAllGather(in, out, 33, ncclFloat, c, s), ncclInvalidArgument);
