@@ -232,6 +232,7 @@ void messages_of_a_channel_keep_their_order_and_channels_are_apart(World& world)
         }
         for (Ticket& ticket : tickets) g->wait(stream, ticket);
         g->wait(stream, tickets[0]);  // nothing
+        stream.synchronize();         // what was sent may go only when it has been taken
     }
     const std::int64_t sent = 6 * 4 * (1 + 1000 + 300000);
     require(g->traffic().send == sent, "bytes sent are counted");
