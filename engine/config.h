@@ -266,6 +266,7 @@ struct WatchSection {
     double heartbeat_s = 10;
     bool self_test = true;
     std::int64_t self_test_interval = 0;
+    bool even = false;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(start_s, "seconds that the start may take before each rank says where it stands; 0 never asks");
@@ -274,6 +275,7 @@ struct WatchSection {
         KEEL_FIELD(heartbeat_s, "seconds between two writes of where a rank stands, to RUN/heartbeat/; 0 writes nothing");
         KEEL_FIELD(self_test, "before the first step, test every core by products and patterns whose result is known");
         KEEL_FIELD(self_test_interval, "steps between further self-tests; 0 tests at the start only");
+        KEEL_FIELD(even, "do not train where a rank's matrix products are faster or slower than the median rank's by more than a tenth");
     }
 };
 
@@ -335,8 +337,9 @@ struct InjectSection {
     std::uint64_t seed = 1;
 
     template <class Field> void fields(Field&& field) {
-        KEEL_FIELD(faults, "faults this run is to suffer, as in grad_nan,step=7,rank=1 or kill,step=9,every=5; docs/operations.md has them all");
-        KEEL_FIELD(seed, "of what a fault leaves open: rank, tensor, element, bit");
+        KEEL_FIELD(faults, "faults this run is to suffer, as in grad_nan,step=7,rank=1 or kill,step=9,every=5, or at a random time "
+                           "kill:3/hang:1,mttf=600; docs/operations.md has them all");
+        KEEL_FIELD(seed, "of what a fault leaves open: kind, time, ranks, tensor, element, bit");
     }
 };
 

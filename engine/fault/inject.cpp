@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -44,24 +45,41 @@ template <class T> void spoil(const InjectedFault& fault, std::byte* element, in
 
 enum What { what_rank, what_tensor, what_element, what_bit, what_file, draws };  // is drawn
 
+// The ranks that are to suffer it. Of several, none is rank 0: it keeps the log of what they did.
+std::vector<int> sufferers(const InjectedFault& fault, const Random& random, int ranks) {
+    if (fault.rank >= 0) return {fault.rank};
+    if (fault.ranks == 0) return {static_cast<int>(random.bits64(what_rank) % static_cast<std::uint64_t>(ranks))};
+    std::vector<int> out(static_cast<std::size_t>(ranks - 1));
+    std::iota(out.begin(), out.end(), 1);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(fault.ranks); ++i)
+        std::swap(out[i], out[i + random.bits64(~i) % (out.size() - i)]);  // no step comes to ~i
+    out.resize(static_cast<std::size_t>(fault.ranks));
+    std::ranges::sort(out);
+    return out;
+}
+
 }  // namespace
 
 Injector::Injector(const Config& config, const Backend& backend, int rank, int ranks, Model& model)
     : config_(config), backend_(backend), rank_(rank), ranks_(ranks), model_(model), record_(fs::path(config.run.dir) / "injected.txt") {
-    for (const InjectedFault& fault : parse_injected_faults(config)) {
+    const std::vector<InjectedFault> faults = parse_injected_faults(config);
+    for (std::size_t i = 0; i < faults.size(); ++i) {
+        const InjectedFault& fault = faults[i];
         const std::string where = concat("--inject.faults ", fault.text, ": ");
         if (fault.rank >= ranks) fail_usage(where, "rank ", fault.rank, " is none of the run's ", ranks);
-        Armed a{.fault = fault, .rank = fault.rank,
-                .random = Random(config.inject.seed, Purpose::test, concat(armed_.size(), fault.text))};
-        if (a.rank < 0) a.rank = static_cast<int>(a.random.bits64(what_rank) % static_cast<std::uint64_t>(ranks));
-        if (a.rank == rank && !fault.tensor.empty() && !model.params().has(fault.tensor))
-            fail_usage(where, "rank ", a.rank, " holds no part of ", fault.tensor, "; name a rank that does");
-        if (fault.of_files() && a.rank == rank && !files_) {
-            std::vector<fs::path> folders = {fs::path(config.run.dir) / "checkpoints"};
-            if (!config.ckpt.local_dir.empty()) folders.emplace_back(config.ckpt.local_dir);
-            files_.emplace(folders);
+        if (fault.ranks >= ranks) fail_usage(where, "ranks=", fault.ranks, ": besides rank 0 the run has ", ranks - 1);
+        const Random random(config.inject.seed, Purpose::test, concat(i, fault.text));
+        for (const int whose : sufferers(fault, random, ranks)) {
+            armed_.push_back({.fault = fault, .rank = whose, .random = random, .waits = fault.delay >= 0});
+            if (whose != rank) continue;
+            if (!fault.tensor.empty() && !model.params().has(fault.tensor))
+                fail_usage(where, "rank ", whose, " holds no part of ", fault.tensor, "; name a rank that does");
+            if (fault.of_files() && !files_) {
+                std::vector<fs::path> folders = {fs::path(config.run.dir) / "checkpoints"};
+                if (!config.ckpt.local_dir.empty()) folders.emplace_back(config.ckpt.local_dir);
+                files_.emplace(folders);
+            }
         }
-        armed_.push_back(std::move(a));
     }
     std::ifstream record(record_);
     for (std::string line; std::getline(record, line);) {
@@ -71,11 +89,19 @@ Injector::Injector(const Config& config, const Backend& backend, int rank, int r
         std::string text;
         if (words >> whose >> step >> text && whose == rank) struck_.emplace(step, text);
     }
+    for (Armed& a : armed_) {  // whose time came in an earlier start
+        const auto earlier = std::ranges::find(struck_, a.fault.text, &std::pair<std::int64_t, std::string>::second);
+        if (a.rank == rank && a.waits && !a.fault.lasting && earlier != struck_.end()) a.fault.step = earlier->first, a.waits = false;
+    }
 }
 
 std::string Injector::warning() const {
     std::string out = "faults will be injected into this run (--inject.faults):";
-    for (const Armed& a : armed_) out += concat("\n  rank ", a.rank, ": ", a.fault.text);
+    for (const Armed& a : armed_) {
+        out += concat("\n  rank ", a.rank, ": ", a.fault.text);
+        if (!a.fault.text.starts_with(concat(name(a.fault.kind), ","))) out += concat(", drawn: ", name(a.fault.kind));
+        if (a.waits) out += print(", %.2f s after the beginning of step %lld", a.fault.delay, static_cast<long long>(a.fault.step));
+    }
     return out;
 }
 
@@ -94,16 +120,27 @@ void Injector::tell(const Armed& a, const std::string& what) {
     if (!written) fail("cannot write ", record_.string(), ": ", std::strerror(errno), "; what was injected would be forgotten");
 }
 
+// From when its time has come it is a fault of the step that begins.
+void Injector::look_at_clock(Armed& a) {
+    if (step_ < a.fault.step) return;
+    const auto now = Clock::now();
+    if (!a.since) a.since = now;
+    if (seconds_between(*a.since, now) < a.fault.delay) return;
+    a.fault.step = step_;
+    a.waits = false;
+}
+
 void Injector::begin(std::int64_t step) {
-    step_ = step;
+    const bool again = std::exchange(step_, step) == step;
     for (Armed& a : armed_) {
         a.here = false;
         if (a.rank != rank_) continue;
+        if (a.waits && !again) look_at_clock(a);
         if (a.fault.kind == FaultKind::disk_full) files_->fill_disk(rank_, ranks_, false);
     }
     for (Armed& a : armed_) {
         const InjectedFault& f = a.fault;
-        if (a.rank != rank_) continue;
+        if (a.rank != rank_ || a.waits) continue;
         if (f.kind == FaultKind::disk_full)
             for (std::int64_t ago = 1; ago < f.steps; ++ago)
                 if (f.due(step - ago)) files_->fill_disk(rank_, ranks_, true);

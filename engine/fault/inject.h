@@ -20,6 +20,7 @@
 #include "engine/fault/self_test.h"
 #include "engine/memory/backend.h"
 #include "engine/model/model.h"
+#include "engine/observe/ledger.h"
 
 namespace keel {
 
@@ -40,15 +41,18 @@ public:
 
 private:
     struct Armed {
-        InjectedFault fault;
+        InjectedFault fault;  // of `step`, once its time has come
         int rank;         // of the world
         Random random;    // what was left open, by step
         bool here = false;  // due in this attempt, on this rank, and a gradient
         std::int64_t last = 0;  // step at which it struck in this process
+        bool waits = false;     // for its time
+        std::optional<Clock::time_point> since = {};
     };
     std::uint64_t draw(const Armed& a, int what, std::uint64_t below) const;
     void tell(const Armed& a, const std::string& what);
     int tensor_of(const Armed& a) const;
+    void look_at_clock(Armed& a);
     void strike(Armed& a);
     void strike_parameter(const Armed& a);
     void spoil(const InjectedFault& fault, std::byte* element, Dtype dtype, int bit);

@@ -126,6 +126,17 @@ TEST_F(Supervise, AnInjectedKillIsSufferedOnceAtEachOfItsSteps) {
               "0 9 kill,step=9,every=12\n0 21 kill,step=9,every=12\n");
 }
 
+// The clock starts with step 9, and any time at all has passed when step 10 begins, however fast the machine is.
+TEST_F(Supervise, AKillAtARandomTimeIsSufferedOnceAndTheRunRecovers) {
+    const std::string run = "--train.steps 30 --ckpt.interval 4", fault = "kill/hang:0,step=9,mttf=1e-9";
+    ASSERT_EQ(end(start("calm", run)), 0) << err("calm");
+    ASSERT_EQ(end(start("hard", run + " --restart.max 2 --inject.faults " + fault)), 0) << err("hard");
+    EXPECT_EQ(curve("hard"), curve("calm"));
+    EXPECT_NE(err("hard").find("rank 0: " + fault + ", drawn: kill, 0.00 s after the beginning of step 9"), std::string::npos) << err("hard");
+    EXPECT_NE(err("hard").find("was killed by signal 9"), std::string::npos) << err("hard");
+    EXPECT_EQ(read_all(dir_.path() / "hard" / "injected.txt"), "0 10 " + fault + "\n");
+}
+
 TEST_F(Supervise, LocalCheckpointsAreProgress) {
     const fs::path local = dir_.path() / "local", root = dir_.path() / "local only" / "checkpoints";
     const auto newest = [&] { return keel::LocalCheckpoints::newest_here(local, root, 1).value_or(-1); };

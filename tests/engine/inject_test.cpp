@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <set>
 
 #include "ckpt/checkpoint.h"
 #include "engine/config_io.h"
@@ -56,16 +58,27 @@ protected:
 TEST_F(Inject, NonsenseIsRefusedByName) {
     const Config c = config("refused", {});
     const std::vector<std::pair<std::string, std::string>> cases = {
-        {"grad_nam,step=2", "it begins with no kind of fault; did you mean grad_nan?"},
+        {"grad_nam,step=2", "\"grad_nam\" is no kind of fault; did you mean grad_nan?"},
+        {"kill/grad_nam:2,step=2", "\"grad_nam\" is no kind of fault; did you mean grad_nan?"},
         {"fire,step=2", "kinds are grad_nan, grad_value, grad_flip, param_nan, param_value, param_flip, slow, hang, kill, write_fail, "
                         "disk_full, corrupt_checkpoint, bad_core"},
         {"", "it begins with no kind of fault"},
-        {"kill", "no step is given; write step=7 for the seventh"},
+        {"kill", "no step is given; write step=7 for the seventh, after=60 for a minute later, or mttf=600 for a random time"},
         {"kill,step=7", "step 7 is none of the run's, which are 1 to 6"},
         {"kill,step=0", "step 0 is none of the run's"},
         {"kill,step=x", "step=x: this must be a whole number"},
         {"kill,step=2,step=3", "step is given twice"},
-        {"kill,step=2,bit=3", "\"bit=3\" means nothing for kill; it takes step, rank, every, lasting"},
+        {"kill,step=2,bit=3", "\"bit=3\" means nothing for kill; it takes step, after, mttf, rank, ranks, every, lasting"},
+        {"kill/slow,step=2,bit=3", "\"bit=3\" means nothing for kill/slow; it takes step, after, mttf, rank, ranks, every, lasting, seconds"},
+        {"kill:x/hang,step=2", "weight=x: this must be a number"},
+        {"kill:-1/hang,step=2", "kill:-1: a weight must be at least 0"},
+        {"kill:0/hang:0,step=2", "no kind has a weight above 0"},
+        {"kill,mttf=0", "mttf=0; it must be more than 0"},
+        {"kill,mttf=nan", "it must be more than 0"},
+        {"kill,after=-1", "after=-1; it must be at least 0"},
+        {"kill,step=7,mttf=60", "step 7 is none of the run's, which are 1 to 6"},
+        {"kill,step=2,rank=1,ranks=1", "rank names one, and ranks draws some; leave one of them out"},
+        {"kill,step=2,ranks=0", "ranks=0; it must be at least 1"},
         {"kill,step", "step takes a value, as in step=1"},
         {"kill,step=2,lasting=1", "lasting stands alone"},
         {"kill,step=2,every=0", "every=0; it must be at least 1"},
@@ -84,6 +97,7 @@ TEST_F(Inject, NonsenseIsRefusedByName) {
     Config bf16 = c;
     bf16.model.dtype = "bf16";
     EXPECT_NE(refusal(bf16, "param_flip,step=2,bit=16").find("bit 16 is none of 0 to 15"), std::string::npos);
+    EXPECT_NE(refusal(bf16, "grad_flip/param_flip,step=2,bit=16").find("bit 16 is none of 0 to 15"), std::string::npos);
     EXPECT_EQ(refusal(bf16, "grad_flip,step=2,bit=31"), "accepted");
 }
 
@@ -99,6 +113,8 @@ TEST_F(Inject, ARankOrTensorThatIsNotThereIsRefused) {
         return std::string();
     };
     EXPECT_NE(refused().find("rank 2 is none of the run's 2"), std::string::npos) << refused();
+    c.inject.faults = {"kill,step=2,ranks=2"};
+    EXPECT_NE(refused().find("ranks=2: besides rank 0 the run has 1"), std::string::npos) << refused();
     c.inject.faults = {"grad_nan,step=2,rank=1,tensor=embed"};
     EXPECT_NE(refused().find("rank 1 holds no part of embed; name a rank that does"), std::string::npos) << refused();
 }
@@ -179,6 +195,78 @@ TEST_F(Inject, WhatIsLeftOpenIsDrawnBySeed) {
     };
     EXPECT_EQ(said(1, "one"), said(1, "same"));
     EXPECT_NE(said(1, "again"), said(2, "two"));
+}
+
+// The worked numbers of reference/behaviour.md, T15.1 and T15.2.
+TEST_F(Inject, ATimeToFailureIsExponentialAndAKindIsDrawnByItsWeight) {
+    EXPECT_NEAR(failure_delay(0.5, 600, 10), 425.89, 0.005);
+    EXPECT_EQ(failure_delay(0, 600, 10), 10);
+    const double weights[] = {1, 3};
+    EXPECT_EQ(draw_by_weight(0, weights), 0u);
+    EXPECT_EQ(draw_by_weight(std::nextafter(0.25, 0.0), weights), 0u);
+    EXPECT_EQ(draw_by_weight(0.25, weights), 1u);
+    EXPECT_EQ(draw_by_weight(std::nextafter(1.0, 0.0), weights), 1u);
+    const double zeros[] = {0, 2, 0};
+    for (const double u : {0.0, 0.5, std::nextafter(1.0, 0.0)}) EXPECT_EQ(draw_by_weight(u, zeros), 1u);
+}
+
+TEST_F(Inject, KindAndTimeAreDrawnBySeedOnAllRanksAlike) {
+    Config c = config("drawn", {"kill:1/hang:3,mttf=600,after=10", "kill:1/hang:3,mttf=600,after=10"});
+    const int seeds = 4000;
+    int hangs = 0;
+    double sum = 0;
+    for (int seed = 0; seed < seeds; ++seed) {
+        c.inject.seed = static_cast<std::uint64_t>(seed);
+        const std::vector<InjectedFault> faults = parse_injected_faults(c), again = parse_injected_faults(c);
+        EXPECT_EQ(faults[0].delay, again[0].delay);
+        EXPECT_EQ(faults[0].kind, again[0].kind);
+        EXPECT_NE(faults[0].delay, faults[1].delay);
+        hangs += faults[0].kind == FaultKind::hang, sum += faults[0].delay;
+    }
+    EXPECT_NEAR(hangs, 0.75 * seeds, 5 * std::sqrt(seeds * 0.75 * 0.25));  // five standard deviations, for these seeds
+    EXPECT_NEAR(sum / seeds, 610, 5 * 600 / std::sqrt(seeds));
+}
+
+// The clock starts with step 2 and is looked at when a step begins, so that any time that is not nothing is over at step 3.
+TEST_F(Inject, AFaultWhoseTimeHasComeIsOneOfTheStepThatBegins) {
+    Config c = config("timed", {"grad_value/kill:0,step=2,mttf=1e-9,every=2,value=3", "grad_value,after=0,value=4", "kill,after=1e8"});
+    const auto strikes = [&] {
+        const std::string said = told(c, [](keel::Run& run) {
+            while (!run.schedule.done(run.progress)) test::take_step(run);
+        });
+        std::string out;
+        for (std::size_t at = 0; (at = said.find("injected at step ", at)) != std::string::npos; ++at) out += said[at + 17];
+        return out + said.substr(said.find("\n  "), said.find("injected at") - said.find("\n  "));
+    };
+    const std::string first = strikes();
+    EXPECT_TRUE(first.starts_with("135\n")) << first;
+    EXPECT_NE(first.find("mttf=1e-9,every=2,value=3, drawn: grad_value, 0.00 s after the beginning of step 2\n"), std::string::npos) << first;
+    EXPECT_NE(first.find("kill,after=1e8, 100000000.00 s after the beginning of step 1\n"), std::string::npos) << first;
+    EXPECT_EQ(read_file(fs::path(c.run.dir) / "injected.txt"),
+              "0 1 grad_value,after=0,value=4\n0 3 grad_value/kill:0,step=2,mttf=1e-9,every=2,value=3\n"
+              "0 5 grad_value/kill:0,step=2,mttf=1e-9,every=2,value=3\n");
+    EXPECT_TRUE(strikes().starts_with("\n"));  // from the beginning again: their time was then, and is no other now
+    c.inject.faults = {"grad_value,after=0,value=4,lasting"};
+    EXPECT_TRUE(strikes().starts_with("1\n"));
+    EXPECT_TRUE(strikes().starts_with("1\n"));  // a defect that shows after a time, in every start
+}
+
+TEST_F(Inject, SeveralRanksAreDrawnWithoutRankZero) {
+    Config c = config("several", {});
+    c.parallel.dp = 4, c.train.global_batch = 4, c.train.micro_batch = 1;
+    std::set<int> drawn;
+    for (const std::uint64_t seed : {1u, 2u, 3u, 4u}) {
+        c.inject.seed = seed;
+        c.inject.faults = {"grad_value,step=1,ranks=2"};
+        c.run.dir += "x";
+        (void)told(c, [](keel::Run& run) { test::take_step(run); });
+        std::ifstream record(fs::path(c.run.dir) / "injected.txt");
+        std::set<int> ranks;
+        for (std::string line; std::getline(record, line);) ranks.insert(line[0] - '0');
+        EXPECT_EQ(ranks.size(), 2u);
+        drawn.merge(ranks);
+    }
+    EXPECT_EQ(drawn, (std::set{1, 2, 3}));
 }
 
 // A run's checkpoints are written behind it, so that a failed one is told and passed over.
