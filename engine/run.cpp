@@ -361,16 +361,20 @@ Run::Run(Config asked, World* given)
     startup.enter(Startup::load);
     begin_observing(*this);
     std::vector<std::string> gpus = gpus_of_host(*this, ranks.world);
+    RankRates rates = timed(startup, Startup::ceiling, [&] {
+        const bool own_processors = gpu || stream.threads() <= static_cast<int>(cores_to_test(world.local_rank(), world.local_size()).size());
+        return gather_rates(ranks.world, stream, world.host(), matmul_peak(backend, model->dtype(), !own_processors), own_processors);
+    });
+    if (config.watch.even) expect_even(rates);
     if (!first) return;
     // Whoever starts anew, or further back, begins another history: the next automatic resume must not find the old one.
     if (config.ckpt.resume != "auto")
         if (const auto aside = set_aside_checkpoints(checkpoint_root(), saved ? saved->step : -1))
             std::fprintf(stderr, "keel: later checkpoints of an earlier start are now in %s\n", aside->c_str());
     write_file_atomically(fs::path(config.run.dir) / "config.toml", to_toml(config));
-    const double peak = timed(startup, Startup::ceiling, [&] { return matmul_peak(backend, model->dtype()); });
     observe = std::make_unique<Observe>(
         config,
-        RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = peak * world.size(),
+        RunFacts{.parameters = parameter_count(config.model).total(), .matmul_peak = rates.sum(), .rates = std::move(rates),
                  .device_peak = datasheet_peak(config, gpu.get()),
                  .planned_bytes = model->plan().peak_bytes(), .memory_table = model->plan().table(),
                  .total_samples = schedule.total_samples(), .total_steps = schedule.total_steps(), .threads = stream.threads() * world.size(),

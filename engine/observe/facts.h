@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/observe/rank_rates.h"
 #include "engine/progress.h"
 
 namespace keel {
@@ -15,6 +16,7 @@ namespace keel {
 struct RunFacts {
     std::int64_t parameters = 0;
     double matmul_peak = 0;  // FLOP/s of all ranks, as each reached it in a large product of config.model.dtype; 0: not measured
+    RankRates rates{};       // what it is the sum of
     double device_peak = 0;  // FLOP/s of one rank's device by its datasheet; 0: not known
     std::int64_t planned_bytes = 0;  // the memory plan's peak
     std::string memory_table{};      // MemoryPlan::table(), for the report

@@ -73,22 +73,25 @@ double SquareProduct::flops() const {
     return 2 * n * n * n * repeats_;
 }
 
-double matmul_peak(const Backend& backend, Dtype dtype) {
+double matmul_peak(const Backend& backend, Dtype dtype, bool shared) {
     if (backend.stream.device() == Device::cudasim) return 0;  // its seconds are no device's
     constexpr double enough_seconds = 0.15;
     std::int64_t n = 1024;
     if (backend.gpu)  // small products are bound by their edges; but the run has taken what memory it needs
         for (n = 8192; n > 1024 && SquareProduct::bytes(dtype, n) > backend.gpu->free_bytes() / 2;) n /= 2;
     const SquareProduct product(backend, dtype, n, backend.gpu ? 10 : 1);
-    double best = 1e9;
+    double best = 1e9, all = 0;
+    int products = 0;
     const auto now = [] { return std::chrono::steady_clock::now(); };
     const auto start = now();
-    for (int i = 0; i < 50 && (i < 3 || std::chrono::duration<double>(now() - start).count() < enough_seconds); ++i) {
+    for (; products < 50 && (products < 3 || all < enough_seconds); ++products) {
         const auto before = now();
         product();
-        best = std::min(best, std::chrono::duration<double>(now() - before).count());
+        const auto after = now();
+        best = std::min(best, std::chrono::duration<double>(after - before).count());
+        all = std::chrono::duration<double>(after - start).count();
     }
-    return product.flops() / best;
+    return product.flops() / (shared ? all / products : best);
 }
 
 }  // namespace keel

@@ -33,7 +33,8 @@ private:
 };
 
 // FLOP/s on all threads of the backend's stream, or on its GPU: the best of a few large products. Takes about a fifth of a
-// second. 0 on a simulated GPU.
-double matmul_peak(const Backend& backend, Dtype dtype);
+// second. 0 on a simulated GPU. `shared`: other ranks measure on the same processors meanwhile; then it is the mean, since the
+// best is of a moment when the others stood still.
+double matmul_peak(const Backend& backend, Dtype dtype, bool shared = false);
 
 }  // namespace keel

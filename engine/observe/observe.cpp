@@ -65,6 +65,7 @@ void Observe::start(const Progress& progress) {
                    .number("wall_seconds", ledger_.wall_seconds())
                    .count("step", progress.steps)
                    .count("samples", progress.samples)
+                   .count("tokens", progress.tokens)
                    .count("parameters", facts_.parameters)
                    .text("dtype", config_.model.dtype)
                    .count("threads", facts_.threads)
@@ -75,6 +76,11 @@ void Observe::start(const Progress& progress) {
                    .text("config_hash", config_hash(config_))
                    .text("version", KEEL_VERSION)
                    .finish());
+    if (facts_.rates.flops_per_second.size() > 1) write_json(rates_record(facts_.rates).finish());
+    for (const Outlier& rank : facts_.rates.uneven()) {
+        warn(uneven_text(facts_.rates, rank));
+        write_json(uneven_record(facts_.rates, rank).finish());
+    }
     write_seconds(progress);
 }
 

@@ -204,6 +204,15 @@ TEST_F(Books, RanksAreComparedAtLogLinesOnly) {
     EXPECT_EQ(read_file(std::filesystem::path(off.run.dir) / "report.html").find("The last step"), std::string::npos);
 }
 
+TEST_F(Books, TheCeilingOfARunIsTheSumOfWhatItsRanksReachAtOnce) {
+    Config c = config("ceiling");
+    c.parallel.dp = 2, c.watch.even = true;  // neither of two stands out
+    train_whole(c);
+    const auto start = records(c, "start").at(0), rates = records(c, "rates").at(0);
+    EXPECT_GT(rates["matmul_peak_min"].get<double>(), 0);
+    EXPECT_EQ(start["matmul_peak"].get<double>(), rates["matmul_peak_min"].get<double>() + rates["matmul_peak_max"].get<double>());
+}
+
 TEST_F(Books, ASlowRankIsWarnedAboutOnceByItsNumberAndHost) {
     Config c = config("slow");
     c.parallel.dp = 2, c.train.steps = 6;

@@ -219,6 +219,22 @@ TEST(Observe, RecordsAStepWithoutAllocating) {
     EXPECT_TRUE(fs::exists(dir / "report.html"));
 }
 
+TEST(Observe, ARankThatStandsOutIsWarnedAboutAndRecordedAtTheStart) {
+    const test::TempFolder folder;
+    Ledger ledger(Clock::now());
+    const RankRates rates{.flops_per_second = {6e9, 6e9, 9e9}, .hosts = {"a", "b", "c"}};
+    Observe observe(small_config(folder.path()), {.rates = rates, .total_samples = 80, .total_steps = 10, .ranks = 3}, ledger);
+    testing::internal::CaptureStderr();
+    observe.start({});
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "keel: warning: rank 2 on c reaches 0.009 TFLOP/s in matrix products, 50.0 % more than the "
+                                                      "median rank, which reaches 0.006\n");
+    const auto uneven = records(folder.path(), "uneven");
+    ASSERT_EQ(uneven.size(), 1u);
+    EXPECT_EQ(uneven[0]["rank"], 2);
+    EXPECT_EQ(uneven[0]["percent"], 50);
+    EXPECT_EQ(records(folder.path(), "rates").at(0)["matmul_peak_median"], 6e9);
+}
+
 TEST(Observe, AResumedRunAppendsToItsLog) {
     const test::TempFolder folder;
     const fs::path dir = folder.path();
