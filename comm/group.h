@@ -150,7 +150,8 @@ public:
 
     // What a transport that moves the memory of GPUs (comm/nccl.h) works in: collectives of such memory need it, of a size
     // that nccl_buffer_bytes gives. They are then made on one stream at a time; groups whose collectives are made on the
-    // same stream may share the memory, which stays until all that was queued is done. Collective. Nothing to others.
+    // same stream may share the memory, which stays until all that was queued is done. Collective, with as much on every
+    // rank; later a rank alone may lend other memory of that size. Nothing to others.
     virtual void lend(View<std::byte> buffer) { (void)buffer; }
 
     const Traffic& traffic() const { return traffic_; }

@@ -119,33 +119,30 @@ __global__ void __launch_bounds__(threads, 1)
                 load_box(q + b * queries * box_columns, q_map, &bar.q, b * box_columns, head, first_query);
         }
         for (int key = begin, n = 0; key < end; key += keys, ++n) {
-            __syncwarp();  // a lane that ran ahead by a round would take the next phase for the one it waits for
             const int stage = stage_of(n);
             __nv_bfloat16 *const k = k_ring + stage * keys * D, *const v = v_ring + stage * keys * D;
-            mbarrier_wait(&bar.k_read[stage], (round_of(n) + 1) % 2);
-            if (lane == 0) {
+            const bool whole = key >= bounds.least && key + keys <= end;
+            if (lane == 0) {  // alone: of two lanes that wait, one may come late and meet the phase after its own
+                mbarrier_wait(&bar.k_read[stage], (round_of(n) + 1) % 2);
                 mbarrier_arrive_expect(&bar.k_full[stage], tile_bytes);
                 for (int b = 0; b < boxes; ++b)
                     load_box(k + b * keys * box_columns, k_map, &bar.k_full[stage], b * box_columns, kv_head,
                              key - a.key_begin);
+                mbarrier_wait(&bar.v_read[stage], (round_of(n) + 1) % 2);
+                mbarrier_arrive_expect(&bar.v_full[stage], tile_bytes);
+                for (int b = 0; b < boxes && whole; ++b)
+                    load_box(v + b * keys * box_columns, v_map, &bar.v_full[stage], b * box_columns, kv_head,
+                             key - a.key_begin);
             }
-            mbarrier_wait(&bar.v_read[stage], (round_of(n) + 1) % 2);
-            if (lane == 0) mbarrier_arrive_expect(&bar.v_full[stage], tile_bytes);
-            if (key >= bounds.least && key + keys <= end) {
-                if (lane == 0)
-                    for (int b = 0; b < boxes; ++b)
-                        load_box(v + b * keys * box_columns, v_map, &bar.v_full[stage], b * box_columns, kv_head,
-                                 key - a.key_begin);
-            } else {
-                // A weight of 0 does not take away a value that is NaN: rows that nobody sees come from outside of V,
-                // as zeros, and so each row by itself. No load comes before lane 0 has announced its bytes.
-                __syncwarp();
-                for (int row = lane; row < keys; row += warp_size) {
-                    const bool seen = key + row >= bounds.least && key + row < end;
-                    for (int b = 0; b < boxes; ++b)
-                        load_box(v + (b * keys + row) * box_columns, v_row_map, &bar.v_full[stage], b * box_columns,
-                                 kv_head, seen ? key + row - a.key_begin : -1);
-                }
+            if (whole) continue;
+            // A weight of 0 does not take away a value that is NaN: rows that nobody sees come from outside of V, as
+            // zeros, and so each row by itself. No load comes before lane 0 has found the stage free.
+            __syncwarp();
+            for (int row = lane; row < keys; row += warp_size) {
+                const bool seen = key + row >= bounds.least && key + row < end;
+                for (int b = 0; b < boxes; ++b)
+                    load_box(v + (b * keys + row) * box_columns, v_row_map, &bar.v_full[stage], b * box_columns, kv_head,
+                             seen ? key + row - a.key_begin : -1);
             }
         }
         return;

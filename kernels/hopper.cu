@@ -10,8 +10,9 @@ std::optional<std::string> why_no_hopper() {
     check(cudaGetDevice(&device));
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-    if (major == 9 && minor == 0) return std::nullopt;
-    return concat("the GPU is sm_", major, minor, ", and they are for sm_90 alone");
+    const int architecture = 10 * major + minor;
+    if (architecture == 90) return std::nullopt;
+    return concat("the GPU is sm_", architecture, ", and they are for sm_90 alone");
 }
 
 }  // namespace keel::KEEL_DEVICE

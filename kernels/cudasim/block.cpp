@@ -99,6 +99,7 @@ bool Block::run(const Launch& launch, cuda::uint3 index, const Config& config, s
     random_ = seed;
     over_ = over;
     prepare(launch, index);
+    slow_ = static_cast<unsigned>((seed % warp_count_ * warp_lanes + random() % warp_lanes) % threads_);  // a warp after the other
     Block* const before = running_block;
     running_block = this;
     const bool backward = config_.order == Order::warps_backward || config_.order == Order::lanes_backward;
@@ -210,6 +211,11 @@ bool Block::leave() {
 
 // ---- which thread goes on -------------------------------------------------------------------------------------------
 
+bool Block::only_slow_can_run() const {
+    const unsigned warp = slow_ / warp_lanes;
+    return runnable_warps_ == 1u << warp && warps_[warp].runnable == bit(slow_);
+}
+
 int Block::pick() {
     if (!runnable_warps_) return -1;
     const unsigned here = running_ / warp_lanes;
@@ -232,10 +238,16 @@ int Block::pick() {
             w = previous_bit(runnable_warps_, here);
             lane = previous_bit(warps_[w].runnable, warps_[w].last);
             break;
-        case Order::random_lanes:
-            w = random_bit(runnable_warps_, random());
-            lane = random_bit(warps_[w].runnable, random());
+        case Order::random_lanes: {
+            // The slow thread goes when nobody else can, nor a bulk copy land; or somebody spins, who may wait for it.
+            while (idle_yields_ == 0 && only_slow_can_run() && !deferred_.empty()) land_one();
+            const bool waits = idle_yields_ == 0 && !only_slow_can_run();
+            const unsigned slow_warp = slow_ / warp_lanes, slow = waits ? bit(slow_) : 0;
+            const bool alone = (warps_[slow_warp].runnable & ~slow) == 0;
+            w = random_bit(alone ? runnable_warps_ & ~(1u << slow_warp) : runnable_warps_, random());
+            lane = random_bit(w == slow_warp ? warps_[w].runnable & ~slow : warps_[w].runnable, random());
             break;
+        }
         case Order::random_warps:
             w = stay ? here : random_bit(runnable_warps_, random());
             lane = next_bit(warps_[w].runnable, warps_[w].last);

@@ -148,6 +148,7 @@ private:
     bool leave();       // the running thread is over; true if its stack goes on as another
     void reschedule();  // the running thread waits, or lets the order decide
     int pick();
+    bool only_slow_can_run() const;
     int pick_or_stop();
     void set_running(unsigned lane);
     void make_runnable(unsigned lane);
@@ -175,6 +176,7 @@ private:
     cuda::uint3 index_{};
     unsigned threads_ = 0, warp_count_ = 0, alive_ = 0, running_ = 0;
     unsigned runnable_warps_ = 0, idle_yields_ = 0;
+    unsigned slow_ = 0;  // a thread, for Order::random_lanes
     bool stopped_ = false, ignoring_races_ = false;
     unsigned blocks_run_ = 0;
     Fiber main_;

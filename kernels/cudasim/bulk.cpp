@@ -91,6 +91,7 @@ void load_box(void* shared, const cuda::CUtensorMap* map, std::uint64_t* barrier
               std::initializer_list<std::int32_t> at, const Site& site) {
     Block& block = Block::current();
     const Box box = checked(block, shared, map, at, "loads", site);
+    ++block.counters().bulk_copies;
     block.counters().bulk_bytes += box.tensor.box_bytes();
     const IgnoreRaces the_proxy_is_no_thread;
     if (block.config().async == Async::early) {
@@ -108,6 +109,7 @@ void store_box(const cuda::CUtensorMap* map, const void* shared, std::initialize
                const Site& site) {
     Block& block = Block::current();
     const Box box = checked(block, shared, map, at, "stores", site);
+    ++block.counters().bulk_copies;
     block.counters().bulk_bytes += box.tensor.box_bytes();
     for_pieces(block, box, [&](const std::byte* piece, std::byte*, std::int64_t, std::int64_t) {
         if (!block.shared().seen_async(piece, 16))

@@ -15,7 +15,8 @@ struct Counters {
     std::uint64_t ldmatrix_conflicts =
         0;  // extra passes over the banks: 0 if the 8 rows of every matrix lie in different ones
     std::uint64_t copied_bytes = 0;  // by cp.async
-    std::uint64_t bulk_bytes = 0;    // by bulk copies
+    std::uint64_t bulk_copies = 0;   // of boxes of tensors, either way
+    std::uint64_t bulk_bytes = 0;    // by them
 
     Counters& operator+=(const Counters& other);
 };

@@ -109,6 +109,7 @@ Counters& Counters::operator+=(const Counters& other) {
     ldmatrix += other.ldmatrix;
     ldmatrix_conflicts += other.ldmatrix_conflicts;
     copied_bytes += other.copied_bytes;
+    bulk_copies += other.bulk_copies;
     bulk_bytes += other.bulk_bytes;
     return *this;
 }

@@ -122,6 +122,24 @@ TEST(NcclWorld, AGroupWorksInTheMemoryItIsLentAndSaysWhatIsMissing) {
     EXPECT_NE(little.find(concat("tp group of ranks 0,1: it is lent ", least - 1, " bytes of a GPU, and needs ", least)), std::string::npos) << little;
 }
 
+// Only the first time do the ranks have to meet.
+TEST(NcclWorld, OtherMemoryIsLentByARankAlone) {
+    const OnGpus gpus(nccl_test::immediate);
+    const std::int64_t least = nccl_buffer_bytes(0, 2);
+    const std::string error = error_of({.buffer_bytes = 0}, 5, [&](World&, World& world) {
+        const auto group = world.everyone("tp");
+        const comm_suite::Worker stream(1);
+        comm_suite::Numbers<std::byte> memory(static_cast<std::size_t>(2 * least));
+        comm_suite::Numbers<std::int64_t> x(30000, world.rank() + 1);
+        group->lend(View<std::byte>(memory.data(), {least}));
+        if (world.rank() == 0) group->lend(View<std::byte>(memory.data() + least, {least}));
+        group->all_reduce(stream, View<std::int64_t>(x.data(), {30000}));
+        stream.synchronize();
+        comm_suite::require(x.front() == 3 && x.back() == 3, "a sum is ", x.front(), " and ", x.back());
+    });
+    EXPECT_EQ(error, "");
+}
+
 // A send that is refused amid others leaves nothing open behind which later calls would pile up.
 TEST(NcclWorld, ASendThatIsRefusedClosesItsGroup) {
     const OnGpus gpus(nccl_test::immediate);

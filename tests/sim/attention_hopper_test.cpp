@@ -64,6 +64,7 @@ TEST_F(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
         EXPECT_EQ(counted.mma, 0u);
         EXPECT_EQ(counted.wgmma, tiles * 2 * (d / 16 + 128 / 16));         // two warpgroups
         EXPECT_EQ(counted.bulk_bytes, 2 * 128 * d * (2 * tiles + 2 * 4));  // K and V; Q and y of four blocks
+        EXPECT_EQ(counted.bulk_copies, d / 64 * (2 * tiles + (1 + 8) * 4));  // y by each of eight warps
     }
 }
 

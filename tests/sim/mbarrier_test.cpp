@@ -94,6 +94,37 @@ TEST(Mbarrier, OneThatIsMadeTwiceIsNamedWithBothPlaces) {
     EXPECT_TRUE(result.says(Kind::mbarrier, {"thread 0", "where one is already", init_line})) << result.text();
 }
 
+// ---- lanes of the warp that makes, of which one is slow -------------------------------------------------------------
+
+template <bool every_lane_waits>
+__global__ void lanes_of_a_maker(float* x) {
+    constexpr unsigned stages = 2, rounds = 6;
+    KEEL_SHARED(float, tile, [stages]);
+    KEEL_SHARED(std::uint64_t, full, [stages]);
+    KEEL_SHARED(std::uint64_t, empty, [stages]);
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0)
+        for (unsigned s = 0; s < stages; ++s) mbarrier_init(&full[s], 1), mbarrier_init(&empty[s], 1);
+    __syncthreads();
+    float sum = 0;
+    for (unsigned r = 0; r < rounds; ++r) {
+        const unsigned s = r % stages;
+        if (warp == 0) {
+            if (every_lane_waits || lane == 0) mbarrier_wait(&empty[s], (r / stages + 1) % 2);
+            if (lane == 0) tile[s] = x[r], mbarrier_arrive(&full[s]);
+        } else if (lane == 0) {
+            mbarrier_wait(&full[s], r / stages % 2);
+            sum += tile[s] * static_cast<float>(r + 1);
+            mbarrier_arrive(&empty[s]);
+        }
+    }
+    if (warp == 1 && lane == 0) x[0] = sum;
+}
+TEST(Mbarrier, ALaneThatComesToAWaitWhenThePhaseAfterIsUnderWayIsADeadlock) {
+    EXPECT_EQ(run(lanes_of_a_maker<false>).text(), "");
+    EXPECT_TRUE(run(lanes_of_a_maker<true>).says(Kind::deadlock, {"wait for the phase of parity", "mbarrier_test.cpp"}));
+}
+
 // ---- what one thread can do wrong alone ----------------------------------------------------------------------------
 
 enum class Alone { right, overwritten, too_many, too_many_bytes, not_invalidated, made_for_nobody, odd_address };

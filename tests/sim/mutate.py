@@ -208,22 +208,25 @@ def main():
             if " | " in line and not line.startswith("#"):
                 key, reason = line.strip().rsplit(" | ", 1)
                 reasons[key] = reason
-    rows, seen = [], {}
+    chosen, seen = [], {}
     for number, (file, line, what) in enumerate(build.all, 1):
         key = f"{file}: {what}"
         seen[key] = seen.get(key, 0) + 1  # the same words may stand in a file more than once
-        if not re.search(args.only, f"{file}:{line}: {what}"):
-            continue
-        met = known.get((key, seen[key]), "")
-        if not met or met.startswith("SURVIVED") and key not in reasons:
+        if re.search(args.only, f"{file}:{line}: {what}"):
+            chosen.append((number, (key, seen[key]), file, line, what))
+    rows = {}
+    for number, key, file, line, what in sorted(chosen, key=lambda c: (c[1][0] in reasons, c[0])):  # what takes longest, last
+        met = known.get(key, "")
+        if not met or met.startswith("SURVIVED") and key[0] not in reasons:
             met = build.judge(number)
             print(f"{file}:{line}: {what}: {met}", flush=True)
-            known[(key, seen[key])] = met
+            known[key] = met
             with open(state, "w") as f:
                 json.dump([[k, n, v] for (k, n), v in known.items()], f)
-        if met.startswith("SURVIVED") and key in reasons:
-            met = f"changes nothing: {reasons[key]}"
-        rows.append((file, line, what, met))
+        if met.startswith("SURVIVED") and key[0] in reasons:
+            met = f"changes nothing: {reasons[key[0]]}"
+        rows[number] = (file, line, what, met)
+    rows = [rows[number] for number in sorted(rows)]
     survivors = [r for r in rows if r[3].startswith("SURVIVED")]
     same = [r for r in rows if r[3].startswith("changes nothing")]
     summary = f"{len(rows)} mutants: {len(rows) - len(same) - len(survivors)} noticed, {len(same)} that change nothing, {len(survivors)} survivors"
