@@ -20,6 +20,7 @@
 namespace keel::attention {
 
 using gemm::step_elements;
+using gemm::store_row_of_32;
 using simd::Uint;
 constexpr std::int64_t key_group = 32, group_elements = gemm::step_elements;  // 32 keys by 32 rows, as two tiles
 static_assert(tile_rows == 32 && lanes == 16);
@@ -59,11 +60,11 @@ inline gemm::AmxRows tiles_at(const bf16* tiles) {
 }
 // out [32][32] = A B over `steps` times 32.
 inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* out) {
-    gemm::amx_sums<true, true>(a, b, steps, {out, 32}, false, {nullptr, 0, 0, 0});
+    gemm::amx_sums<true, true, gemm::Reads::again, gemm::Reads::again>(a, b, steps, {nullptr, 0, out, 32}, [](std::int64_t) {});
 }
 // sums [32][32] += A B.
 inline void add_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* sums) {
-    gemm::amx_sums<true, true>(a, b, steps, {sums, 32}, true, {nullptr, 0, 0, 0});
+    gemm::amx_sums<true, true, gemm::Reads::again, gemm::Reads::again>(a, b, steps, {sums, 32, sums, 32}, [](std::int64_t) {});
 }
 
 // bf16(low) | bf16(high) << 16, ties away from zero: half a unit in the last place, as the other rounding.
@@ -71,18 +72,6 @@ inline Uint pair_bits(Float low, Float high) {
     return ((reinterpret_cast<Uint>(low) + 0x8000u) >> 16) | ((reinterpret_cast<Uint>(high) + 0x8000u) & 0xffff0000u);
 }
 inline void store_bits(bf16* to, Uint bits) { std::memcpy(to, &bits, sizeof bits); }
-// 32 floats as bf16. The processor's own conversion takes subnormals for zero, which no product of them would notice:
-// it takes them for zero too.
-inline void store_row_of_32(bf16* to, Float low, Float high) {
-#if defined(__AVX512BF16__)
-    const __m512bh both = _mm512_cvtne2ps_pbh(static_cast<__m512>(high), static_cast<__m512>(low));
-    std::memcpy(to, &both, sizeof both);
-#else
-    simd::store(to, low);
-    simd::store(to + lanes, high);
-#endif
-}
-
 // 32 floats rounded as bf16 rounds, subnormals too: for results.
 inline void store_result(bf16* to, const float* in) {
     alignas(64) static constexpr std::uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
@@ -195,8 +184,8 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
                 copy(args.k, k);
                 copy(args.v, v);
                 for (std::int64_t d = 0; d < deep; d += 32)
-                    gemm::amx_pack::sliver_of_a({v, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
-                                                v_tiles + d * key_block + from * group_elements);
+                    gemm::amx_pack::slivers_of_a({v, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
+                                                 v_tiles + d * key_block + from * group_elements, 0);
             });
             bf16* const tile_q = q + t * tile_rows * deep;
             float* const tile_y = y + t * tile_rows * deep;
@@ -206,7 +195,7 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
                 gather(
                     tile_rows, 0, tile.rows, head_dim, deep,
                     [&](std::int64_t i) { return list.at(args.q, tile.first + i); }, rows);
-                gemm::amx_pack::panel_of_b({rows, 1, deep}, 0, deep, 0, 32, tile_q);
+                gemm::amx_pack::panels_of_b({rows, 1, deep}, 0, deep, 0, 32, tile_q, 0);
             }
             Ahead ahead;
             if (fresh && t + 1 < count) list.ahead(ahead, args.q, first + t + 1);
@@ -352,14 +341,14 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
             copy(args.k, k);
             copy(args.v, v);
             for (std::int64_t d = 0; d < deep; d += 32)
-                gemm::amx_pack::sliver_of_a({k, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
-                                            k_tiles + d * block_keys + from * group_elements);
+                gemm::amx_pack::slivers_of_a({k, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
+                                             k_tiles + d * block_keys + from * group_elements, 0);
         });
         const auto spread = [&](const View<const bf16>& x, bf16* narrow, bf16* wide) {
             gather(
                 tile_rows, 0, tile.rows, head_dim, deep, [&](std::int64_t i) { return list.at(x, tile.first + i); },
                 rows);
-            gemm::amx_pack::panel_of_b({rows, 1, deep}, 0, deep, 0, 32, narrow);
+            gemm::amx_pack::panels_of_b({rows, 1, deep}, 0, deep, 0, 32, narrow, 0);
             for (std::int64_t d = 0; d < deep; d += 32) {
                 bf16* const to = wide + (d / 32 * chunk_tiles + in_chunk) * step_elements;
                 gemm::amx_pack::interleave_rows(rows + d, deep, 32, 32, to, to + gemm::tile_elements);

@@ -34,20 +34,44 @@ void without_k(const Matmul<T, C>& p) {
         }
 }
 
+// A's rows up to `end`, in slivers; a task takes some slivers by one block of k.
+template <class Path, class T, class C>
+void pack_rows_of_a(Stream& stream, const Matmul<T, C>& p, const gemm::Packed<typename Path::Element>& a, std::int64_t end,
+                    typename Path::Element* out) {
+    constexpr std::int64_t unit = Path::limits.row_unit, rows = Path::limits.together * unit, deep = 512;
+    const std::int64_t tasks = ceil_div(end - a.first, rows), k_end = std::min(p.k, a.k0 + a.k);
+    stream.parallel(tasks * ceil_div(k_end - a.k0, deep), [&](std::int64_t i, int) {
+        const std::int64_t row = i % tasks * rows, k = i / tasks * deep;
+        Path::pack_rows_of_a(p.a, a.first + row, std::min(rows, end - a.first - row), a.k0 + k,
+                             std::min(deep, k_end - a.k0 - k), out + row * a.k + k * unit, unit * a.k);
+    });
+}
+
+// Elements of the shared workspace that B may fill: where A is packed too, it gets what it needs, up to a half.
+template <class Path, class T, class C>
+std::int64_t room_of_b(const Matmul<T, C>& p, std::int64_t room) {
+    if (Path::reads_a(p)) return room;
+    const std::int64_t a = gemm::round_up(p.m, Path::limits.row_unit) * gemm::round_up(p.k, Path::limits.k_unit);
+    return room - std::min(a, room / 2);
+}
+
 // `shared`: where operands are packed, `room` elements of it.
 template <class Path, class T, class C>
 void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* shared, std::int64_t room) {
     using Packed = gemm::Packed<typename Path::Element>;
     constexpr gemm::Limits limits = Path::limits;
     const gemm::Blocks blocks(p.k, limits);
-    const gemm::Plan plan(p.m, p.n, p.k, room, limits);
+    const gemm::Plan plan(p.m, p.n, p.k, room_of_b<Path>(p, room), limits);
     const tile::Cut slivers(p.m, limits.row_unit);
     const std::int64_t tall = plan.rows / limits.row_unit;  // slivers of a tile at most
     // An even number of tiles, which two threads finish together: with 19, one waits for a twentieth of the product.
-    const std::int64_t even = gemm::round_up(ceil_div(slivers.pieces, tall), 2);
-    const tile::Cut rows(slivers.pieces, tall, plan.packing == gemm::Packing::b ? std::min(slivers.pieces, even) : 1);
-    const auto row = [&](std::int64_t i) { return std::min(p.m, rows.begin(i) * limits.row_unit); };
+    const auto tiles_of = [&](std::int64_t pieces) {
+        const std::int64_t even = gemm::round_up(ceil_div(pieces, tall), 2);
+        return tile::Cut(pieces, tall, plan.packing == gemm::Packing::b ? std::min(pieces, even) : 1);
+    };
+    const auto row = [&](std::int64_t sliver) { return std::min(p.m, sliver * limits.row_unit); };
     if (plan.packing != gemm::Packing::b) {
+        const tile::Cut rows = tiles_of(slivers.pieces);
         const Packed a{shared, 0, 0, p.k};
         if (plan.packing == gemm::Packing::a)
             stream.parallel(blocks.count(), [&](std::int64_t i, int) {
@@ -55,9 +79,9 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
             });
         stream.parallel(rows.pieces * ceil_div(p.n, plan.columns), [&](std::int64_t i, int thread) {
             const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
-            Path::on_own_b(
-                p, {row(r), row(r + 1) - row(r), column, std::min(plan.columns, p.n - column), 0, blocks.count(), 0},
-                plan.packing == gemm::Packing::a ? &a : nullptr, stream.workspace(thread));
+            const std::int64_t begin = row(rows.begin(r)), end = row(rows.begin(r + 1));
+            Path::on_own_b(p, {begin, end - begin, column, std::min(plan.columns, p.n - column), 0, blocks.count(), 0},
+                           plan.packing == gemm::Packing::a ? &a : nullptr, stream.workspace(thread));
         });
         return;
     }
@@ -68,19 +92,31 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
             const std::int64_t k0 = blocks.begin(block),
                                k = gemm::round_up(blocks.begin(block + here) - k0, limits.k_unit);
             const Packed b{shared, first, k0, k};
-            stream.parallel(ceil_div(width, limits.panel) * here, [&](std::int64_t i, int) {
-                const std::int64_t column = i / here * limits.panel, at = block + i % here;
-                Path::pack_b(p.b, blocks.begin(at), blocks.size(at), first + column,
-                             std::min(width - column, limits.panel),
-                             shared + column * k + (blocks.begin(at) - k0) * limits.panel);
+            constexpr std::int64_t together = limits.together * limits.panel;
+            stream.parallel(ceil_div(width, together) * here, [&](std::int64_t i, int) {
+                const std::int64_t column = i / here * together, at = block + i % here;
+                Path::pack_b(p.b, blocks.begin(at), blocks.size(at), first + column, std::min(width - column, together),
+                             shared + column * k + (blocks.begin(at) - k0) * limits.panel, limits.panel * k);
             });
-            stream.parallel(rows.pieces * ceil_div(width, plan.columns), [&](std::int64_t i, int thread) {
-                const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
-                Path::on_packed_b(p,
-                                  {row(r), row(r + 1) - row(r), first + column, std::min(plan.columns, width - column),
-                                   block, here, row((r + stream.threads()) % rows.pieces)},
-                                  b, stream.workspace(thread));
-            });
+            // Rows of A: all of them, or as many as can be packed at once.
+            typename Path::Element* const rest = shared + gemm::round_up(width, limits.panel) * k;
+            const bool lies = Path::reads_a(p);
+            const tile::Cut pieces(slivers.pieces,
+                                   lies ? slivers.pieces : std::max<std::int64_t>(1, (shared + room - rest) / k / limits.row_unit));
+            for (std::int64_t piece = 0; piece < pieces.pieces; ++piece) {
+                const Packed a{lies ? nullptr : rest, row(pieces.begin(piece)), k0, k};
+                if (!lies) pack_rows_of_a<Path>(stream, p, a, row(pieces.begin(piece + 1)), rest);
+                const tile::Cut rows = tiles_of(pieces.size(piece));
+                const auto begin_of = [&](std::int64_t r) { return row(pieces.begin(piece) + rows.begin(r)); };
+                stream.parallel(rows.pieces * ceil_div(width, plan.columns), [&](std::int64_t i, int thread) {
+                    const std::int64_t r = i % rows.pieces, column = i / rows.pieces * plan.columns;
+                    Path::on_packed_b(p,
+                                      {begin_of(r), begin_of(r + 1) - begin_of(r), first + column,
+                                       std::min(plan.columns, width - column), block, here,
+                                       begin_of((r + stream.threads()) % rows.pieces)},
+                                      b, a, stream.workspace(thread));
+                });
+            }
         }
 }
 
@@ -126,7 +162,7 @@ void multiply(Stream& stream, const Matmul<T, C>& p) {
     using Element = typename Path::Element;
     const std::int64_t room = stream.shared_bytes() / static_cast<std::int64_t>(sizeof(Element));
     if constexpr (!std::is_same_v<C, float>)
-        if (gemm::Plan(p.m, p.n, p.k, room, Path::limits).splits_k({p.k, Path::limits}))
+        if (gemm::Plan(p.m, p.n, p.k, room_of_b<Path>(p, room), Path::limits).splits_k({p.k, Path::limits}))
             return multiply_in_pieces<Path>(stream, p);
     multiply<Path>(stream, p, reinterpret_cast<Element*>(stream.shared_workspace()), room);
 }

@@ -3,154 +3,39 @@
 // C is worked in blocks of 32 x 32: two tiles of A by two of B, four of sums. A is read where it lies if its rows are
 // contiguous, whole and not a power of two apart; else it is copied into tiles. B becomes tiles of pairs of k.
 // Blocks of k go on with the sums of those before, so that an element of C is one chain over k.
+//
+// A tile of C is as wide as the second cache holds of B; a sliver of A stays in the nearest one while all of that B passes
+// by it. Past the second cache a core reads one line in the time of half a tile instruction (measured: 30 GB/s against 3.3
+// TFLOP/s): rows of A are asked for a sliver before, and results are rounded beside the next block's steps (AmxBeside).
 #pragma once
 
 #include "kernels/amx.h"
 
 #if KEEL_AMX
 #include "kernels/matmul.h"
-#include "kernels/matmul_pack.h"
+#include "kernels/matmul_amx_pack.h"
 #include "kernels/matmul_plan.h"
 
 namespace keel::gemm {
 
-constexpr Limits amx_limits{.k_block = 512,
+constexpr Limits amx_limits{.k_block = 2048,
                             .k_unit = 32,
                             .row_unit = 32,
                             .panel = 32,
-                            .tile_rows = 256,
-                            .tile_columns = 512,
+                            .together = 4,
+                            .tile_rows = 128,
+                            .tile_columns = 1024,
+                            .tile_b = 1 << 19,
                             .shared_rows = 256,
                             .packs_a = false};
-constexpr std::int64_t tile_elements = 512, step_elements = 2 * tile_elements;  // a tile; two side by side, for 32 k
 
-// Workspace of one thread, in bytes.
-constexpr std::int64_t amx_a_bytes = amx_limits.tile_rows * amx_limits.k_block * 2;
-constexpr std::int64_t amx_b_bytes = amx_limits.panel * amx_limits.k_block * 2;
+// Workspace of one thread, in bytes: where B is packed before, the sums of two slivers; where a task packs it, the task's A, a
+// panel of B, and all its sums.
 constexpr std::int64_t amx_block_bytes = 32 * 32 * 4;
-static_assert(amx_a_bytes + amx_b_bytes + amx_block_bytes + amx_limits.tile_rows * amx_limits.tile_columns * 4 <=
-              matmul_workspace_bytes);
-
-namespace amx_pack {
-
-using simd::Float;
-
-inline __mmask32 first(std::int64_t n) { return n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1u; }
-inline __m512i load(const bf16* p, std::int64_t n) { return _mm512_maskz_loadu_epi16(first(n), p); }
-
-// a0 b0 a1 b1 … of 32 elements each, in two registers.
-inline void interleave(__m512i a, __m512i b, __m512i& low, __m512i& high) {
-    const __m512i x = _mm512_unpacklo_epi16(a, b),
-                  y = _mm512_unpackhi_epi16(a, b);  // quarters 0 0' 1 1' 2 2' 3 3', lows and highs
-    const __m512i even = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
-                  odd = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    low = _mm512_permutex2var_epi64(x, even, y);
-    high = _mm512_permutex2var_epi64(x, odd, y);
-}
-
-// 32 elements along the contiguous direction of each of `rows` <= 16 rows, as 16 rows of a tile.
-inline void copy(const bf16* in, std::int64_t stride, std::int64_t rows, std::int64_t columns, bf16* out) {
-    for (std::int64_t r = 0; r < 16; ++r)
-        _mm512_storeu_si512(out + r * 32, r < rows ? load(in + r * stride, columns) : _mm512_setzero_si512());
-}
-// The same, with 32-bit pairs of elements transposed.
-inline void transpose_pairs(const bf16* in, std::int64_t stride, std::int64_t rows, std::int64_t columns, bf16* out) {
-    Float x[16];
-    if (rows >= 16 && columns >= 32) {
-#pragma GCC unroll 16
-        for (int r = 0; r < 16; ++r)
-            x[r] = static_cast<Float>(_mm512_castsi512_ps(_mm512_loadu_si512(in + r * stride)));
-    } else {
-        for (int r = 0; r < 16; ++r)
-            x[r] = static_cast<Float>(
-                _mm512_castsi512_ps(r < rows ? load(in + r * stride, columns) : _mm512_setzero_si512()));
-    }
-    pack::transpose(x);
-#pragma GCC unroll 16
-    for (int r = 0; r < 16; ++r) std::memcpy(out + r * 32, &x[r], 64);
-}
-// Pairs of rows interleaved: tile row i holds rows 2 i and 2 i + 1, for two tiles of 16 columns.
-inline void interleave_rows(const bf16* in, std::int64_t stride, std::int64_t rows, std::int64_t columns, bf16* left,
-                            bf16* right) {
-    for (std::int64_t i = 0; i < 16; ++i) {
-        __m512i low, high;
-        interleave(2 * i < rows ? load(in + 2 * i * stride, columns) : _mm512_setzero_si512(),
-                   2 * i + 1 < rows ? load(in + (2 * i + 1) * stride, columns) : _mm512_setzero_si512(), low, high);
-        _mm512_storeu_si512(left + i * 32, low);
-        _mm512_storeu_si512(right + i * 32, high);
-    }
-}
-inline void transpose_tile(bf16* tile) { transpose_pairs(tile, 32, 16, 32, tile); }
-
-// 32 rows of 32 elements as 32 columns, in two tiles. A register is loaded from the same quarter of rows i, 8 + i,
-// 16 + i and 24 + i, which the shuffle unit takes no part in; three rounds inside of quarters are then the transposition.
-inline void transpose_block(const bf16* in, std::int64_t stride, bf16* upper, bf16* lower) {
-    constexpr __mmask16 all = 0xffff;  // masked forms: GCC 12 says of the plain ones that an operand is uninitialised
-    for (std::int64_t quarter = 0; quarter < 4; ++quarter) {
-        __m512i x[8], y[8];
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; ++i) {
-            const auto part = [&](std::int64_t row) {
-                return _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + (row + i) * stride + 8 * quarter));
-            };
-            const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(part(0)), part(8), 1);
-            x[i] = _mm512_maskz_inserti32x4(all, _mm512_castsi256_si512(low), part(16), 2);
-            x[i] = _mm512_maskz_inserti32x4(all, x[i], part(24), 3);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < 8; i += 2) {
-            y[i] = _mm512_unpacklo_epi16(x[i], x[i + 1]);
-            y[i + 1] = _mm512_unpackhi_epi16(x[i], x[i + 1]);
-        }
-#pragma GCC unroll 2
-        for (int i = 0; i < 8; i += 4)
-#pragma GCC unroll 2
-            for (int j = 0; j < 2; ++j) {
-                x[i + 2 * j] = _mm512_maskz_unpacklo_epi32(all, y[i + j], y[i + j + 2]);
-                x[i + 2 * j + 1] = _mm512_maskz_unpackhi_epi32(all, y[i + j], y[i + j + 2]);
-            }
-        bf16* const out = (quarter < 2 ? upper : lower) + quarter % 2 * 256;
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) {
-            _mm512_storeu_si512(out + 64 * i, _mm512_maskz_unpacklo_epi64(0xff, x[i], x[i + 4]));
-            _mm512_storeu_si512(out + 64 * i + 32, _mm512_maskz_unpackhi_epi64(0xff, x[i], x[i + 4]));
-        }
-    }
-}
-
-// One panel of B, k0 … k0 + k by `columns` <= 32 columns, as [k / 32][2] tiles.
-inline void panel_of_b(const MatmulOperand<bf16>& b, std::int64_t k0, std::int64_t k, std::int64_t column,
-                       std::int64_t columns, bf16* out) {
-    const bf16* in = b.data + k0 * b.row_stride + column * b.col_stride;
-    for (std::int64_t i = 0; i < k; i += 32, out += step_elements) {
-        if (b.col_stride == 1) {
-            interleave_rows(in + i * b.row_stride, b.row_stride, k - i, columns, out, out + tile_elements);
-        } else {
-            transpose_pairs(in + i, b.col_stride, columns, k - i, out);
-            transpose_pairs(in + 16 * b.col_stride + i, b.col_stride, columns - 16, k - i, out + tile_elements);
-        }
-    }
-}
-
-// One sliver of A, `rows` <= 32 rows by k0 … k0 + k, as [k / 32][2] tiles.
-inline void sliver_of_a(const MatmulOperand<bf16>& a, std::int64_t row, std::int64_t rows, std::int64_t k0,
-                        std::int64_t k, bf16* out) {
-    const bf16* in = a.data + row * a.row_stride + k0 * a.col_stride;
-    for (std::int64_t i = 0; i < k; i += 32, out += step_elements) {
-        if (a.col_stride == 1) {
-            copy(in + i, a.row_stride, rows, k - i, out);
-            copy(in + 16 * a.row_stride + i, a.row_stride, rows - 16, k - i, out + tile_elements);
-        } else if (rows >= 32 && k - i >= 32) {
-            transpose_block(in + i * a.col_stride, a.col_stride, out, out + tile_elements);
-        } else {
-            interleave_rows(in + i * a.col_stride, a.col_stride, k - i, rows, out, out + tile_elements);
-            transpose_tile(out);
-            transpose_tile(out + tile_elements);
-        }
-    }
-}
-
-}  // namespace amx_pack
+constexpr std::int64_t amx_panel_bytes = amx_limits.panel * amx_limits.k_block * 2;
+constexpr std::int64_t amx_a_bytes = amx_limits.tile_rows * amx_limits.k_block * 2;
+static_assert(2 * amx_limits.tile_columns / 32 * amx_block_bytes <= matmul_workspace_bytes);
+static_assert(amx_a_bytes + amx_panel_bytes + amx_limits.tile_rows * amx_limits.tile_columns * 4 <= matmul_workspace_bytes);
 
 // Rows of A as the tiles are loaded: the upper and lower 16 rows, `stride` bytes from row to row, `step` bytes for 32
 // k.
@@ -160,100 +45,123 @@ struct AmxRows {
     std::int64_t stride, step;
 };
 
-// Lines wanted next: at every step one from each of `rows` rows, `row` bytes apart, `step` bytes on from the last.
-struct AmxAhead {
-    const char* data;
-    std::int64_t row, rows, step;
-};
-
-// Where 32 x 32 sums lie: floats, rows `stride` apart.
+// 32 x 32 sums: what they begin from, if not from zero, and where they are left. Floats, rows so many elements apart.
 struct AmxSums {
-    float* data;
-    std::int64_t stride;
-    float* lower() const { return data + 16 * stride; }
+    const float* from;
+    std::int64_t from_stride;
+    float* to;
+    std::int64_t to_stride;
 };
 
-// sums += A B over `steps` times 32 k, or = A B; one chain either way. Without the second 16 rows or columns, their sums
-// are not touched.
-template <bool two_rows, bool two_columns>
-inline void amx_sums(const AmxRows& a, const bf16* b, std::int64_t steps, const AmxSums& sums, bool add,
-                     const AmxAhead& ahead) {
-    const std::int64_t row = sums.stride * 4;
-    if (add) {
-        _tile_loadd(0, sums.data, row);
-        if (two_columns) _tile_loadd(1, sums.data + 16, row);
-        if (two_rows) _tile_loadd(2, sums.lower(), row);
-        if (two_rows && two_columns) _tile_loadd(3, sums.lower() + 16, row);
+constexpr std::int64_t amx_near_steps = 20;  // of a sliver, 2 KB each: so much of it stays in the nearest cache
+
+// Whether an operand is read again soon, or passes by the nearest cache, which then keeps the other.
+enum class Reads { again, once };
+
+// to = from + A B over `steps` times 32 k, one chain. Without the second 16 rows or columns, their sums are not touched.
+// beside(i) is called at every step.
+template <bool two_rows, bool two_columns, Reads of_a, Reads of_b, class Beside>
+inline void amx_sums(const AmxRows& a, const bf16* b, std::int64_t steps, const AmxSums& sums, Beside beside) {
+// A macro, because the tile is part of the instruction.
+#define KEEL_TILE_LOAD(reads, tile, at, stride)    \
+    do {                                           \
+        if constexpr (reads == Reads::once)        \
+            _tile_stream_loadd(tile, at, stride);  \
+        else                                       \
+            _tile_loadd(tile, at, stride);         \
+    } while (0)
+    if (sums.from) {
+        const std::int64_t row = sums.from_stride * 4;
+        const float* const lower = sums.from + 16 * sums.from_stride;
+        _tile_loadd(0, sums.from, row);
+        if (two_columns) _tile_loadd(1, sums.from + 16, row);
+        if (two_rows) _tile_loadd(2, lower, row);
+        if (two_rows && two_columns) _tile_loadd(3, lower + 16, row);
     } else {
         _tile_zero(0);
         if (two_columns) _tile_zero(1);
         if (two_rows) _tile_zero(2);
         if (two_rows && two_columns) _tile_zero(3);
     }
-    const char *upper = a.upper, *lower = a.lower, *line = ahead.data;
+    const char *upper = a.upper, *lower = a.lower;
     for (std::int64_t i = 0; i < steps; ++i) {
-        _tile_loadd(4, upper, a.stride);
-        _tile_loadd(6, b, 64);
+        KEEL_TILE_LOAD(of_a, 4, upper, a.stride);
+        KEEL_TILE_LOAD(of_b, 6, b, 64);
         _tile_dpbf16ps(0, 4, 6);
-        for (std::int64_t r = 0; r < ahead.rows; ++r) __builtin_prefetch(line + r * ahead.row, 0, 2);
+        beside(i);
         if (two_columns) {
-            _tile_loadd(7, b + tile_elements, 64);
+            KEEL_TILE_LOAD(of_b, 7, b + tile_elements, 64);
             _tile_dpbf16ps(1, 4, 7);
         }
         if (two_rows) {
-            _tile_loadd(5, lower, a.stride);
+            KEEL_TILE_LOAD(of_a, 5, lower, a.stride);
             _tile_dpbf16ps(2, 5, 6);
             if (two_columns) _tile_dpbf16ps(3, 5, 7);
         }
-        upper += a.step, lower += a.step, b += step_elements, line += ahead.step;
+        upper += a.step, lower += a.step, b += step_elements;
     }
-    _tile_stored(0, sums.data, row);
-    if (two_columns) _tile_stored(1, sums.data + 16, row);
-    if (two_rows) _tile_stored(2, sums.lower(), row);
-    if (two_rows && two_columns) _tile_stored(3, sums.lower() + 16, row);
+    const std::int64_t row = sums.to_stride * 4;
+    float* const lower_sums = sums.to + 16 * sums.to_stride;
+    _tile_stored(0, sums.to, row);
+    if (two_columns) _tile_stored(1, sums.to + 16, row);
+    if (two_rows) _tile_stored(2, lower_sums, row);
+    if (two_rows && two_columns) _tile_stored(3, lower_sums + 16, row);
+#undef KEEL_TILE_LOAD
 }
 
-inline void amx_block(const AmxRows& a, const bf16* b, std::int64_t steps, bool two_rows, bool two_columns,
-                      const AmxSums& sums, bool add, const AmxAhead& ahead) {
-    if (two_rows && two_columns)
-        amx_sums<true, true>(a, b, steps, sums, add, ahead);
-    else if (two_rows)
-        amx_sums<true, false>(a, b, steps, sums, add, ahead);
-    else if (two_columns)
-        amx_sums<false, true>(a, b, steps, sums, add, ahead);
+template <class Beside>
+inline void amx_block(const AmxRows& a, const bf16* b, std::int64_t steps, std::int64_t rows, std::int64_t columns,
+                      const AmxSums& sums, Beside beside) {
+    if (rows > 16 && columns > 16)
+        steps <= amx_near_steps ? amx_sums<true, true, Reads::again, Reads::once>(a, b, steps, sums, beside)
+                      : amx_sums<true, true, Reads::once, Reads::once>(a, b, steps, sums, beside);
+    else if (rows > 16)
+        amx_sums<true, false, Reads::again, Reads::once>(a, b, steps, sums, beside);
+    else if (columns > 16)
+        amx_sums<false, true, Reads::again, Reads::once>(a, b, steps, sums, beside);
     else
-        amx_sums<false, false>(a, b, steps, sums, add, ahead);
+        amx_sums<false, false, Reads::again, Reads::once>(a, b, steps, sums, beside);
 }
 
-// At most 32 x 32 of C and its sums. They lie in C itself where they can; else beside it, between blocks of k too.
+// 32 floats as bf16. The processor's own conversion takes subnormals for zero, as tile products do.
+inline void store_row_of_32(bf16* to, simd::Float low, simd::Float high) {
+#if defined(__AVX512BF16__)
+    const __m512bh both = _mm512_cvtne2ps_pbh(static_cast<__m512>(high), static_cast<__m512>(low));
+    std::memcpy(to, &both, sizeof both);
+#else
+    simd::store(to, low);
+    simd::store(to + 16, high);
+#endif
+}
+
+inline void store_row_of_32(float* to, simd::Float low, simd::Float high) {
+    simd::store(to, low);
+    simd::store(to + 16, high);
+}
+
+// At most 32 x 32 of C, and its sums beside it: [32][32]. From them C is written when they are complete.
 template <class C>
 struct AmxResult {
-    C* c;
-    std::int64_t c_stride, rows, columns;
-    float* beside;  // [32][32]
-    const bf16* bias;
+    C* c = nullptr;
+    std::int64_t c_stride = 0, rows = 0, columns = 0;
+    float* sums = nullptr;
+    const bf16* bias = nullptr;
 
-    static constexpr bool is_float = std::is_same_v<C, float>;
-    bool in_c() const { return is_float && rows == 32 && columns == 32; }
-    AmxSums sums() const {
-        if constexpr (is_float)
-            if (in_c()) return {c, c_stride};
-        return {beside, 32};
-    }
-    // What is in C is what comes first.
-    void begin() const {
-        if (in_c()) return;
+    bool whole() const { return rows == 32 && columns == 32; }
+    // Sums that go on from what is in C.
+    AmxSums after_c() const {
+        if constexpr (std::is_same_v<C, float>)
+            if (whole()) return {c, c_stride, sums, 32};
         for (std::int64_t r = 0; r < rows; ++r)
             for (std::int64_t i = 0; i < columns; i += 16)
-                simd::store(beside + r * 32 + i, simd::load_part(c + r * c_stride + i, std::min<std::int64_t>(16, columns - i)));
+                simd::store(sums + r * 32 + i, simd::load_part(c + r * c_stride + i, std::min<std::int64_t>(16, columns - i)));
+        return {sums, 32, sums, 32};
     }
     void finish() const {
-        if (in_c() && !bias) return;
-        const AmxSums from = sums();
         for (std::int64_t r = 0; r < rows; ++r)
             for (std::int64_t i = 0; i < columns; i += 16) {
                 const std::int64_t here = std::min<std::int64_t>(16, columns - i);
-                simd::Float x = simd::load(from.data + r * from.stride + i);
+                simd::Float x = simd::load(sums + r * 32 + i);
                 if (bias) x += simd::load_part(bias + i, here);
                 C* const to = c + r * c_stride + i;
                 if (here == 16)
@@ -264,68 +172,114 @@ struct AmxResult {
     }
 };
 
+// What is done beside the steps of a block: the block before goes into C, and lines of A that the next sliver reads come
+// nearer.
 template <class C>
-void amx_work(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>* packed, std::byte* workspace) {
+struct AmxBeside {
+    std::int64_t rows_a_step;  // of the block before, so that all are done in the end
+    AmxResult<C> before;       // without c: nothing to do
+    const char* line;          // at every step one line from each of `lines` rows, `row` bytes apart
+    std::int64_t row, lines, line_step;
+
+    void operator()(std::int64_t i) {
+        for (std::int64_t r = 0; r < lines; ++r) __builtin_prefetch(line + r * row, 0, 2);
+        line += line_step;
+        if (before.c)
+            for (std::int64_t r = i * rows_a_step; r < std::min<std::int64_t>(32, (i + 1) * rows_a_step); ++r)
+                store_row_of_32(before.c + r * before.c_stride, simd::load(before.sums + r * 32),
+                                simd::load(before.sums + r * 32 + 16));
+    }
+};
+
+// Whether tiles of A can be loaded where it lies. Rows a power of two apart meet in a few sets of the nearest cache, which
+// matters where they would stay there.
+template <class C>
+bool amx_reads_a(const Matmul<bf16, C>& p) {
+    const bool spread = p.a.row_stride * 2 % 2048 != 0 || p.k > amx_near_steps * 32;
+    return p.a.col_stride == 1 && spread && p.m % 32 == 0 && p.k % 32 == 0;
+}
+
+// A product whose B is packed already, and A too if it is not read where it lies. Of a sliver all k before the next one: its
+// sums stay near, and so does all of B.
+template <class C>
+void amx_work(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>& b, const Packed<bf16>& a, std::byte* workspace) {
+    const amx::Tiles tiles;
+    float* const sums = reinterpret_cast<float*>(workspace);
+    const Blocks blocks(p.k, amx_limits);
+    const std::int64_t panels = ceil_div(area.columns, 32), share = ceil_div(32, panels), end = area.block + area.blocks;
+    const auto rows_at = [&](std::int64_t row, std::int64_t k) -> AmxRows {
+        const bf16* const upper = a.data ? a.data + (row - a.first) * a.k + (k - a.k0) * 32 : p.a.data + row * p.a.row_stride + k;
+        const bf16* const lower = upper + (a.data ? tile_elements : 16 * p.a.row_stride);
+        return {reinterpret_cast<const char*>(upper), reinterpret_cast<const char*>(lower), a.data ? 64 : p.a.row_stride * 2,
+                a.data ? step_elements * 2 : 64};
+    };
+    AmxResult<C> before;
+    for (std::int64_t s = 0; s < ceil_div(area.rows, 32); ++s) {
+        const std::int64_t row = area.row + 32 * s, height = std::min<std::int64_t>(32, area.rows - 32 * s);
+        for (std::int64_t at = area.block; at < end; ++at) {
+            const std::int64_t k0 = blocks.begin(at), steps = ceil_div(blocks.size(at), 32);
+            const AmxRows rows = rows_at(row, k0), next = rows_at(32 * (s + 1) < area.rows ? row + 32 : area.next_row, k0);
+            for (std::int64_t i = 0; i < panels; ++i) {
+                const std::int64_t column = area.column + 32 * i, width = std::min<std::int64_t>(32, area.columns - 32 * i);
+                // Never where the sums lie that go into C meanwhile.
+                float* const here = sums + (area.blocks == 1 ? (s * panels + i) % 2 : s % 2 * panels + i) * 1024;
+                const AmxResult<C> result{p.c + row * p.c_stride + column, p.c_stride, height, width, here,
+                                          p.bias && at + 1 == blocks.count() ? p.bias + column : nullptr};
+                const AmxSums chain = at > area.block           ? AmxSums{here, 32, here, 32}
+                                      : at > 0 || p.accumulate ? result.after_c()
+                                                               : AmxSums{nullptr, 0, here, 32};
+                // A sliver of `steps` times 32 lines is asked for in equal shares.
+                AmxBeside<C> beside{.rows_a_step = ceil_div(32, steps),
+                                    .before = before,
+                                    .line = next.upper + share * i * (a.data ? steps * 64 : next.stride),
+                                    .row = next.stride,
+                                    .lines = std::clamp<std::int64_t>(32 - share * i, 0, share),
+                                    .line_step = a.data ? share * 64 : 64};
+                amx_block(rows, b.data + (column - b.first) * b.k + (k0 - b.k0) * 32, steps, height, width, chain, beside);
+                before = {};
+                if (at + 1 < end) continue;
+                if (result.whole() && !result.bias)
+                    before = result;
+                else
+                    result.finish();
+            }
+        }
+    }
+    if (before.c) before.finish();
+}
+
+// A product of few rows: each panel of B is packed where it is used.
+template <class C>
+void amx_work_on_own_b(const Matmul<bf16, C>& p, const Area& area, std::byte* workspace) {
     const amx::Tiles tiles;
     bf16* const a = reinterpret_cast<bf16*>(workspace);
     bf16* const b = reinterpret_cast<bf16*>(workspace + amx_a_bytes);
-    float* const block_sums = reinterpret_cast<float*>(workspace + amx_a_bytes + amx_b_bytes);
-    float* const sums = block_sums + 1024;
+    float* const sums = reinterpret_cast<float*>(workspace + amx_a_bytes + amx_panel_bytes);
     const Blocks blocks(p.k, amx_limits);
     const std::int64_t slivers = ceil_div(area.rows, 32), panels = ceil_div(area.columns, 32);
-    const bool rows_lie = p.a.col_stride == 1 && p.a.row_stride * 2 % 2048 != 0;
     for (std::int64_t at = area.block; at < area.block + area.blocks; ++at) {
         const std::int64_t k0 = blocks.begin(at), k = blocks.size(at), steps = ceil_div(k, 32);
-        const auto rows_of = [&](std::int64_t s) { return std::min<std::int64_t>(32, area.rows - 32 * s); };
-        const auto in_place = [&](std::int64_t s) { return rows_lie && k % 32 == 0 && rows_of(s) == 32; };
-        const auto place_a = [&](std::int64_t s, bf16* copy) -> AmxRows {
-            if (in_place(s)) {
-                const bf16* const row = p.a.data + (area.row + 32 * s) * p.a.row_stride + k0;
-                return {reinterpret_cast<const char*>(row), reinterpret_cast<const char*>(row + 16 * p.a.row_stride),
-                        p.a.row_stride * 2, 64};
-            }
-            return {reinterpret_cast<const char*>(copy), reinterpret_cast<const char*>(copy + tile_elements), 64,
-                    step_elements * 2};
-        };
-        const auto multiply = [&](std::int64_t s, std::int64_t i, const AmxRows& rows, const bf16* panel,
-                                  const AmxAhead& ahead) {
-            const std::int64_t height = rows_of(s), column = 32 * i,
-                               width = std::min<std::int64_t>(32, area.columns - column);
-            // A float result's edges meet in C between blocks of k, a bf16 result of several blocks beside it.
-            constexpr bool is_float = std::is_same_v<C, float>;
-            const AmxResult<C> result{p.c + (area.row + 32 * s) * p.c_stride + area.column + column, p.c_stride, height, width,
-                                      is_float || blocks.count() == 1 ? block_sums : sums + (s * panels + i) * 1024,
-                                      p.bias && at + 1 == blocks.count() ? p.bias + area.column + column : nullptr};
-            const bool add = at > 0 || p.accumulate;
-            if (is_float ? add : at == 0 && p.accumulate) result.begin();
-            amx_block(rows, panel, steps, height > 16, width > 16, result.sums(), add, ahead);
-            if (is_float || at + 1 == blocks.count()) result.finish();
-        };
-        if (packed) {
+        const bool last = at + 1 == blocks.count();
+        amx_pack::slivers_of_a(p.a, area.row, area.rows, k0, k, a, steps * step_elements);
+        for (std::int64_t i = 0; i < panels; ++i) {
+            const std::int64_t column = area.column + 32 * i, width = std::min<std::int64_t>(32, area.columns - 32 * i);
+            amx_pack::panels_of_b(p.b, k0, k, column, width, b, 0);
             for (std::int64_t s = 0; s < slivers; ++s) {
-                if (!in_place(s)) amx_pack::sliver_of_a(p.a, area.row + 32 * s, rows_of(s), k0, k, a);
-                const AmxRows rows = place_a(s, a);
-                // The next sliver comes nearer, shared among the panels: lines of its 32 rows, or one of each of k.
-                const std::int64_t next = s + 1 < slivers ? area.row + 32 * (s + 1) : area.next_row,
-                                   share = ceil_div(32, panels);
-                const bool by_rows = p.a.col_stride == 1;
-                const std::int64_t row = (by_rows ? p.a.row_stride : p.a.col_stride) * 2;
-                AmxAhead ahead{reinterpret_cast<const char*>(p.a.data + next * p.a.row_stride + k0 * p.a.col_stride),
-                               row, share, by_rows ? 64 : share * row};
-                for (std::int64_t i = 0; i < panels; ++i, ahead.data += share * row * (by_rows ? 1 : steps))
-                    multiply(s, i, rows,
-                             packed->data + (area.column + 32 * i - packed->first) * packed->k + (k0 - packed->k0) * 32,
-                             ahead);
-            }
-        } else {
-            for (std::int64_t s = 0; s < slivers; ++s)
-                if (!in_place(s))
-                    amx_pack::sliver_of_a(p.a, area.row + 32 * s, rows_of(s), k0, k, a + s * steps * step_elements);
-            for (std::int64_t i = 0; i < panels; ++i) {
-                amx_pack::panel_of_b(p.b, k0, k, area.column + 32 * i,
-                                     std::min<std::int64_t>(32, area.columns - 32 * i), b);
-                for (std::int64_t s = 0; s < slivers; ++s)
-                    multiply(s, i, place_a(s, a + s * steps * step_elements), b, {nullptr, 0, 0, 0});
+                const bf16* const copy = a + s * steps * step_elements;
+                float* const here = sums + (blocks.count() == 1 ? 0 : s * panels + i) * 1024;
+                const AmxResult<C> result{p.c + (area.row + 32 * s) * p.c_stride + column,
+                                          p.c_stride,
+                                          std::min<std::int64_t>(32, area.rows - 32 * s),
+                                          width,
+                                          here,
+                                          p.bias && last ? p.bias + column : nullptr};
+                const AmxSums chain = at > 0 ? AmxSums{here, 32, here, 32}
+                                      : p.accumulate ? result.after_c()
+                                                     : AmxSums{nullptr, 0, here, 32};
+                amx_block({reinterpret_cast<const char*>(copy), reinterpret_cast<const char*>(copy + tile_elements), 64,
+                           step_elements * 2},
+                          b, steps, result.rows, result.columns, chain, [](std::int64_t) {});
+                if (last) result.finish();
             }
         }
     }
@@ -336,18 +290,27 @@ struct AmxPath {
     using Element = bf16;
     static constexpr Limits limits = amx_limits;
     static void pack_b(const MatmulOperand<bf16>& b, std::int64_t k0, std::int64_t k, std::int64_t column,
-                       std::int64_t columns, bf16* out) {
-        amx_pack::panel_of_b(b, k0, k, column, columns, out);
+                       std::int64_t columns, bf16* out, std::int64_t panel_stride) {
+        amx_pack::panels_of_b(b, k0, k, column, columns, out, panel_stride);
     }
     static void pack_a(const MatmulOperand<bf16>&, std::int64_t, std::int64_t, std::int64_t, bf16*) {
     }  // limits.packs_a is false
     template <class C>
-    static void on_packed_b(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>& b, std::byte* workspace) {
-        amx_work(p, area, &b, workspace);
+    static bool reads_a(const Matmul<bf16, C>& p) {
+        return amx_reads_a(p);
+    }
+    static void pack_rows_of_a(const MatmulOperand<bf16>& a, std::int64_t row, std::int64_t rows, std::int64_t k0,
+                               std::int64_t k, bf16* out, std::int64_t sliver_stride) {
+        amx_pack::slivers_of_a(a, row, rows, k0, k, out, sliver_stride);
+    }
+    template <class C>
+    static void on_packed_b(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>& b, const Packed<bf16>& a,
+                            std::byte* workspace) {
+        amx_work(p, area, b, a, workspace);
     }
     template <class C>
     static void on_own_b(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>*, std::byte* workspace) {
-        amx_work(p, area, nullptr, workspace);
+        amx_work_on_own_b(p, area, workspace);
     }
 };
 

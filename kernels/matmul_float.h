@@ -20,8 +20,10 @@ constexpr Limits float_limits{.k_block = 288,
                               .k_unit = 1,
                               .row_unit = tile::max_rows,
                               .panel = tile::panel,
+                              .together = 1,
                               .tile_rows = 336,
                               .tile_columns = 512,
+                              .tile_b = 1 << 30,
                               .shared_rows = 112,
                               .packs_a = true};
 
@@ -212,7 +214,7 @@ struct FloatPath {
     static constexpr Limits limits = float_limits;
     template <class T>
     static void pack_b(const MatmulOperand<T>& b, std::int64_t k0, std::int64_t k, std::int64_t column,
-                       std::int64_t columns, float* out) {
+                       std::int64_t columns, float* out, std::int64_t) {
         pack::panel_of_b(b, k0, k, column, columns, out);
     }
     template <class T>
@@ -221,7 +223,15 @@ struct FloatPath {
         pack::slivers_of_a(a, m, 0, slivers, k0, k, out + slivers.pieces * pack::sliver_rows * k0);
     }
     template <class T, class C>
-    static void on_packed_b(const Matmul<T, C>& p, const Area& area, const Packed<float>& b, std::byte* workspace) {
+    static bool reads_a(const Matmul<T, C>&) {
+        return true;  // a task packs its own rows where they do not lie well
+    }
+    template <class T>
+    static void pack_rows_of_a(const MatmulOperand<T>&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, float*,
+                               std::int64_t) {}
+    template <class T, class C>
+    static void on_packed_b(const Matmul<T, C>& p, const Area& area, const Packed<float>& b, const Packed<float>&,
+                            std::byte* workspace) {
         work_on_packed_b(p, area, b, workspace);
     }
     template <class T, class C>

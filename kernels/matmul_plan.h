@@ -18,7 +18,9 @@ constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n +
 struct Limits {
     std::int64_t k_block, k_unit;          // a block of k at most, and the steps it is worked in
     std::int64_t row_unit, panel;          // rows and columns worked at once
+    std::int64_t together;                 // panels, or slivers of A, that one task packs
     std::int64_t tile_rows, tile_columns;  // of a tile at most, where its task packs B for itself
+    std::int64_t tile_b;                   // elements of B in a tile at most, for a block of k
     std::int64_t shared_rows;              // and where B is packed already: small, to be many
     bool packs_a;                          // may pack A once, if it is the small operand
 };
@@ -67,8 +69,12 @@ struct Plan {
         const std::int64_t width = packing == Packing::b ? packed_columns : wide;
         rows = std::min(round_up(m, l.row_unit), packing == Packing::b ? l.shared_rows : l.tile_rows);
         columns = width;
+        // As wide as all of its B is kept for the next rows; of a long k, a block of it.
+        const std::int64_t packed_k = packed_blocks * block, narrow = 4 * l.panel;
+        const std::int64_t kept = l.tile_b / (packed_k * narrow <= l.tile_b ? packed_k : block) / l.panel * l.panel;
+        const std::int64_t widest = std::clamp(kept, narrow, l.tile_columns);
         // Even pieces: a narrow last one would read its rows of A for little.
-        for (std::int64_t pieces = 1; columns > l.tile_columns; ++pieces)
+        for (std::int64_t pieces = 1; columns > widest; ++pieces)
             columns = round_up(ceil_div(width, pieces), l.panel);
         // Fewer rows read B more often from the second cache, fewer columns copy A more often: rows go first, to a
         // point.
