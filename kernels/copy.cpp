@@ -13,7 +13,6 @@ constexpr std::int64_t tile_bytes = 1 << 18;
 // body(first row, rows, first byte of each, bytes) for tiles of about tile_bytes: several rows, or a part of one.
 template <class Body>
 void for_tiles(Stream& stream, std::int64_t row_bytes, std::int64_t rows, Body body) {
-    if (row_bytes <= 0 || rows <= 0) return;
     const std::int64_t part = std::min(row_bytes, tile_bytes), parts = ceil_div(row_bytes, part),
                        group = std::max<std::int64_t>(1, tile_bytes / part), groups = ceil_div(rows, group);
     stream.parallel(parts * groups, [&](std::int64_t tile, int) {

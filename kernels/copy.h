@@ -14,6 +14,7 @@
 
 namespace keel {
 
+// At least one row, of at least one byte.
 struct CopyRows {
     std::byte* to;          // [rows] of row_bytes, to_stride bytes apart  written
     const std::byte* from;  // the same, from_stride apart                 read

@@ -100,6 +100,8 @@ bool Block::run(const Launch& launch, cuda::uint3 index, const Config& config, s
     over_ = over;
     prepare(launch, index);
     slow_ = static_cast<unsigned>((seed % warp_count_ * warp_lanes + random() % warp_lanes) % threads_);  // a warp after the other
+    constexpr unsigned turns[] = {0, 64, 256, 1024};  // goes one time in so many
+    slow_turns_ = turns[random() % std::size(turns)];
     Block* const before = running_block;
     running_block = this;
     const bool backward = config_.order == Order::warps_backward || config_.order == Order::lanes_backward;
@@ -239,9 +241,11 @@ int Block::pick() {
             lane = previous_bit(warps_[w].runnable, warps_[w].last);
             break;
         case Order::random_lanes: {
-            // The slow thread goes when nobody else can, nor a bulk copy land; or somebody spins, who may wait for it.
-            while (idle_yields_ == 0 && only_slow_can_run() && !deferred_.empty()) land_one();
-            const bool waits = idle_yields_ == 0 && !only_slow_can_run();
+            // The slow thread goes when nobody else can, nor a bulk copy land; when its turn has come, which may be
+            // never; or when somebody spins, who may wait for it.
+            const bool turn = idle_yields_ > 0 || (slow_turns_ > 0 && random() % slow_turns_ == 0);
+            while (!turn && only_slow_can_run() && !deferred_.empty()) land_one();
+            const bool waits = !turn && !only_slow_can_run();
             const unsigned slow_warp = slow_ / warp_lanes, slow = waits ? bit(slow_) : 0;
             const bool alone = (warps_[slow_warp].runnable & ~slow) == 0;
             w = random_bit(alone ? runnable_warps_ & ~(1u << slow_warp) : runnable_warps_, random());

@@ -176,7 +176,7 @@ private:
     cuda::uint3 index_{};
     unsigned threads_ = 0, warp_count_ = 0, alive_ = 0, running_ = 0;
     unsigned runnable_warps_ = 0, idle_yields_ = 0;
-    unsigned slow_ = 0;  // a thread, for Order::random_lanes
+    unsigned slow_ = 0, slow_turns_ = 0;  // a thread, for Order::random_lanes
     bool stopped_ = false, ignoring_races_ = false;
     unsigned blocks_run_ = 0;
     Fiber main_;

@@ -13,7 +13,7 @@ enum class Order : std::uint8_t {
     warps_backward,  // the same from the last warp and lane to the first
     lanes_forward,   // a lane of each warp in turn
     lanes_backward,
-    random_lanes,  // any runnable lane of any warp, but for one thread of a block that goes only when nobody else can
+    random_lanes,  // any runnable lane of any warp, but for one thread of a block that goes seldom, or when nobody else can
     random_warps,  // any warp as far as it gets, its lanes in order
 };
 constexpr int orders = 6;

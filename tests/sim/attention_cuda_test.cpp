@@ -122,7 +122,7 @@ TEST(AttentionCuda, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
         std::int64_t begin;
     };
     // From 125 on no query of the first 64 sees any key; from 130 on their tile passes over none, not even to mask it.
-    const Problem one{2, 1, 64, 70, 60, 0, Mask::causal}, two{1, 1, 128, 70, 60, 0, Mask::window}, three{1, 1, 128, 80, 60, 0, Mask::causal};
+    const Problem one{2, 1, 64, 70, 60, 0, Mask::causal}, two{1, 1, 128, 70, 60, 0, Mask::window}, three{8, 8, 128, 80, 60, 0, Mask::causal};
     for (const auto& [p, begin] : {Case{one, 75}, {two, 75}, {one, 125}, {two, 125}, {three, 130}}) {
         SCOPED_TRACE(concat(p.text(), " from ", begin));
         const Tensors<bf16> in(p);

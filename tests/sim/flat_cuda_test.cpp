@@ -6,12 +6,34 @@
 
 #include "kernels/adamw.h"
 #include "kernels/convert.h"
+#include "kernels/copy.h"
 #include "kernels/reduce.h"
 #include "tests/kernels/reference.h"
 #include "tests/sim/gpu_tensor.h"
 
 namespace keel {
 namespace {
+
+// ---- copy: rows that lie apart, and nothing beside them ------------------------------------------------------------
+
+TEST(CopyCuda, CopiesAndClearsRowsThatLieApartAndNothingBesideThem) {
+    const Values x = random_values<float>("x", 5 * 9, 3), before(5 * 11, -7);
+    for (const auto& got : on_gpus([&](Gpu&gpu, Stream&stream) -> std::vector<Values> {
+             const GpuTensor<float> in(gpu, stream, {5, 9}, x), whole(gpu, stream, {5, 9}), y(gpu, stream, {5, 11}, before),
+                 z(gpu, stream, {5, 11}, before);
+             copy<float>(stream, whole.view(), in.read());
+             copy<float>(stream, y.view().columns(2, 6), whole.read().columns(1, 6));
+             clear<float>(stream, z.view().columns(3, 4));
+             clear<float>(stream, whole.view());
+             return {y.values(), z.values(), whole.values()};
+         }))
+        for (std::size_t row = 0; row < 5; ++row)
+            for (std::size_t c = 0; c < 11; ++c) {
+                EXPECT_EQ(got[0][row * 11 + c], c < 2 || c >= 8 ? -7 : x[row * 9 + c - 1]);
+                EXPECT_EQ(got[1][row * 11 + c], c < 3 || c >= 7 ? -7 : 0);
+                EXPECT_EQ(got[2][row * 9 + c % 9], 0);
+            }
+}
 
 // ---- convert and add: one rounding of an exact value, so the bits are known
 // -----------------------------------------------------

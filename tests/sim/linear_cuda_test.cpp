@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "kernels/cudasim/counters.h"
+#include "kernels/products.h"
 #include "tests/sim/gpu_tensor.h"
 
 namespace keel {
@@ -149,6 +152,33 @@ void gradients_match() {
 }
 TEST(LinearCuda, GradientsMatchAndAddOnlyWhenAskedInFloat) { gradients_match<float>(); }
 TEST(LinearCuda, GradientsMatchAndAddOnlyWhenAskedInBf16) { gradients_match<bf16>(); }
+
+// Another thread is another rank, and chooses anew; but for what it is told to take.
+TEST(LinearCuda, ChoicesOfTheLibraryAreTakenAgainButNotAStrangersNorFromABrokenLine) {
+    const auto chosen_by_one_told = [](const std::string& told) {
+        std::string chosen;
+        std::thread([&] {
+            const OneGpu one(Device::cudasim);
+            prefer_products(Device::cudasim, told);
+            const GpuTensor<bf16> y(*one.gpu, *one.stream, {8, 8}), x(*one.gpu, *one.stream, {8, 8}, Values(64, 1)),
+                w(*one.gpu, *one.stream, {8, 8}, Values(64, 1));
+            linear_forward<bf16>(*one.stream, {.y = y.view(), .x = x.read(), .w = w.read()});
+            one.stream->synchronize();
+            chosen = chosen_products(Device::cudasim);
+        }).join();
+        return chosen;
+    };
+    const std::string first = chosen_by_one_told("");
+    std::string told = first;  // to promise less of an address than there is
+    const auto at = told.find("0000000000000100", told.find(" | "));
+    ASSERT_NE(at, std::string::npos) << first;
+    told[at + 13] = '0', told[at + 14] = '4';
+    const auto after_whose = told.find('\n') + 1;
+    EXPECT_EQ(chosen_by_one_told(told), told);
+    EXPECT_EQ(chosen_by_one_told("cublasLt 1 on another\n" + told.substr(after_whose)), first);
+    for (const char* const broken : {"x\n", "no line\n", "\n"})
+        EXPECT_EQ(chosen_by_one_told(told.substr(0, after_whose) + broken + told.substr(after_whose)), told) << broken;
+}
 
 TEST(LinearCuda, NoTokensLeaveAnAccumulatedGradientAndClearAWrittenOne) {
     for (const bool accumulate : {false, true})

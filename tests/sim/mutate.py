@@ -2,7 +2,8 @@
 """tests/sim/mutate.py: proof that the suite would notice. One at a time it takes each barrier, wait, bounds check and term of a mask out
 of the CUDA kernels (kernels/*.cu, *.cuh, comm/*.cu, *.cuh), and runs the tests that pass by that place: one of them must fail.
 
-    tests/sim/mutate.py BUILD_DIR [--work FOLDER] [--files REGEX] [--only REGEX] [--list] [--write docs/mutation.txt]
+    tests/sim/mutate.py BUILD_DIR [--work FOLDER] [--files REGEX] [--only REGEX] [--jobs N] [--list]
+        [--write docs/mutation.txt]
 
 --files says which sources get mutants at all, --only which mutants are tried.
 
@@ -116,7 +117,9 @@ class Build:
             target = re.search(r" -o (\S+)", command).group(1)
             path = os.path.join(self.work, program)
             command = command.replace(f" -o {target}", f" -o {path} " + " ".join(map(shlex.quote, objects)), 1)
-            subprocess.run(command, shell=True, cwd=self.folder, check=True)
+            inputs = [os.path.join(self.folder, w) for w in shlex.split(command) if w.endswith((".o", ".a"))]
+            if not os.path.exists(path) or os.path.getmtime(path) < max(map(os.path.getmtime, inputs)):
+                subprocess.run(command, shell=True, cwd=self.folder, check=True)
             self.programs[program] = path
 
     def run(self, program, test, environment, seconds):
@@ -180,6 +183,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--work", default="/tmp/keel_mutants")
     parser.add_argument("--files", default="")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--write")
@@ -214,19 +218,21 @@ def main():
         seen[key] = seen.get(key, 0) + 1  # the same words may stand in a file more than once
         if re.search(args.only, f"{file}:{line}: {what}"):
             chosen.append((number, (key, seen[key]), file, line, what))
-    rows = {}
-    for number, key, file, line, what in sorted(chosen, key=lambda c: (c[1][0] in reasons, c[0])):  # what takes longest, last
-        met = known.get(key, "")
-        if not met or met.startswith("SURVIVED") and key[0] not in reasons:
-            met = build.judge(number)
+    unknown = lambda key: key not in known or known[key].startswith("SURVIVED") and key[0] not in reasons
+    # Those that nothing notices take longest, and come last.
+    open_ones = sorted((c for c in chosen if unknown(c[1])), key=lambda c: (c[1][0] in reasons, c[0]))
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for (_, key, file, line, what), met in zip(open_ones, pool.map(build.judge, [c[0] for c in open_ones])):
             print(f"{file}:{line}: {what}: {met}", flush=True)
             known[key] = met
             with open(state, "w") as f:
                 json.dump([[k, n, v] for (k, n), v in known.items()], f)
+    rows = []
+    for _, key, file, line, what in chosen:
+        met = known[key]
         if met.startswith("SURVIVED") and key[0] in reasons:
             met = f"changes nothing: {reasons[key[0]]}"
-        rows[number] = (file, line, what, met)
-    rows = [rows[number] for number in sorted(rows)]
+        rows.append((file, line, what, met))
     survivors = [r for r in rows if r[3].startswith("SURVIVED")]
     same = [r for r in rows if r[3].startswith("changes nothing")]
     summary = f"{len(rows)} mutants: {len(rows) - len(same) - len(survivors)} noticed, {len(same)} that change nothing, {len(survivors)} survivors"
