@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/device_copy.h"
+#include "kernels/gpu_range.h"
 
 namespace keel {
 namespace {
@@ -157,6 +158,7 @@ void Group::perform(Stream* stream, const Call& call) {
         const bool vote = is_vote(call.kind), raw = call.element == Element::raw;
         const UnderWay::Scope scope(under_way_, {whole_name_.c_str(), name_of(call.kind), vote ? 0 : raw ? call.bytes() : call.count,
                                                  name_of(call.element), number_, -1});
+        const GpuRange profiled(stream ? stream->device() : Device::cpu, name_of(call.kind));
         run(stream, call);
     }
     switch (call.kind) {

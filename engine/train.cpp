@@ -7,6 +7,7 @@
 
 #include "engine/evaluate.h"
 #include "engine/observe/json_line.h"
+#include "kernels/gpu_range.h"
 
 namespace keel {
 namespace {
@@ -179,7 +180,7 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
     const Ledger::Scope scope(run.ledger, Phase::compute);
     run.standing.enter("step", run.progress.steps + 1);
     tell_profiler(run);
-    const GpuRange range(run.gpu.get(), "step", run.progress.steps + 1);
+    const GpuRange range(run.gpu ? run.gpu->device() : Device::cpu, "step", run.progress.steps + 1);
     Model& model = *run.model;
     if (run.replay) run.replay->begin_step(run.progress.steps + 1);
     std::optional<StepResult> result = attempt(run, plan, watch);

@@ -2,17 +2,22 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device_copy.h"
+#include "kernels/gpu_range.h"
 
 namespace keel {
 
 namespace on_cuda {
 void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t bytes);
+void push_range(const char* name, std::int64_t index);
+void pop_range();
 std::optional<std::string> why_no_gpu();
 int gpu_count();
 std::unique_ptr<Gpu> open_gpu(int index);
 }  // namespace on_cuda
 namespace on_cudasim {
 void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t bytes);
+void push_range(const char* name, std::int64_t index);
+void pop_range();
 std::optional<std::string> why_no_gpu();
 int gpu_count();
 std::unique_ptr<Gpu> open_gpu(int index);
@@ -27,6 +32,23 @@ void copy_on_device(Stream& stream, [[maybe_unused]] void* to, [[maybe_unused]] 
     if (stream.device() == Device::cudasim) return on_cudasim::copy_on_device(stream, to, from, bytes);
 #endif
     fail("copy_on_device: a stream of ", name(stream.device()), " is of no GPU that this keel was built for");
+}
+
+void GpuRange::push([[maybe_unused]] const char* name, [[maybe_unused]] std::int64_t index) const {
+#if KEEL_CUDA
+    if (device_ == Device::cuda) on_cuda::push_range(name, index);
+#endif
+#if KEEL_CUDASIM
+    if (device_ == Device::cudasim) on_cudasim::push_range(name, index);
+#endif
+}
+void GpuRange::pop() const {
+#if KEEL_CUDA
+    if (device_ == Device::cuda) on_cuda::pop_range();
+#endif
+#if KEEL_CUDASIM
+    if (device_ == Device::cudasim) on_cudasim::pop_range();
+#endif
 }
 
 std::optional<std::string> why_no_gpu(Device device) {

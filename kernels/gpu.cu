@@ -172,12 +172,6 @@ public:
         select();
         check(cudaGraphLaunch(static_cast<RuntimeGraph&>(graph).exec(), native(stream)));
     }
-    void push_range(const char* name, std::int64_t index) override {
-        char text[64];
-        if (index >= 0) std::snprintf(text, sizeof text, "%s %lld", name, static_cast<long long>(index));
-        nvtxRangePushA(index >= 0 ? text : name);
-    }
-    void pop_range() override { nvtxRangePop(); }
     void profile(bool on) override { check(on ? cudaProfilerStart() : cudaProfilerStop()); }
 
 private:
@@ -198,6 +192,12 @@ private:
 void copy_on_device(Stream& stream, void* to, const void* from, std::int64_t bytes) {
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, native(stream)));
 }
+void push_range(const char* name, std::int64_t index) {
+    char text[64];
+    if (index >= 0) std::snprintf(text, sizeof text, "%s %lld", name, static_cast<long long>(index));
+    nvtxRangePushA(index >= 0 ? text : name);
+}
+void pop_range() { nvtxRangePop(); }
 std::optional<std::string> why_no_gpu() {
     int driver = 0, count = 0;  // without a driver CUDA speaks of one that is too old
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) return "there is no NVIDIA driver here";

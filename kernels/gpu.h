@@ -58,27 +58,7 @@ public:
     virtual std::unique_ptr<GpuGraph> end_capture(Stream& stream) = 0;
     virtual void launch(GpuGraph& graph, Stream& stream) = 0;
 
-    // For a profiler: named ranges of this thread's time (NVTX), one inside of the other, `index` < 0 for none; and whether it
-    // is to look now.
-    virtual void push_range(const char* name, std::int64_t index) = 0;
-    virtual void pop_range() = 0;
-    virtual void profile(bool on) = 0;
-};
-
-// A range until the end of the scope; nothing without a GPU.
-class GpuRange {
-public:
-    GpuRange(Gpu* gpu, const char* name, std::int64_t index = -1) : gpu_(gpu) {
-        if (gpu_) gpu_->push_range(name, index);
-    }
-    ~GpuRange() {
-        if (gpu_) gpu_->pop_range();
-    }
-    GpuRange(const GpuRange&) = delete;
-    GpuRange& operator=(const GpuRange&) = delete;
-
-private:
-    Gpu* gpu_;
+    virtual void profile(bool on) = 0;  // whether a profiler is to look now; at what, GpuRange says (kernels/gpu_range.h)
 };
 
 // Why there is no such device here, in one line; nothing if there is one.

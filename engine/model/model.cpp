@@ -14,6 +14,7 @@
 #include "kernels/convert.h"
 #include "kernels/copy.h"
 #include "kernels/embedding.h"
+#include "kernels/gpu_range.h"
 #include "kernels/linear.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
@@ -96,13 +97,13 @@ public:
         const LayerRange& range = layout_.shard.chunks[static_cast<std::size_t>(chunk)];
         const std::size_t begin = chunk_begin_[static_cast<std::size_t>(chunk)], end = chunk_begin_[static_cast<std::size_t>(chunk) + 1];
         const View<T> first = chunk_input(chunk, slot).rows(0, rows(at));
-        const GpuRange profiled(backend_.gpu, "forward", slot);
+        const GpuRange profiled(backend_.stream.device(), "forward", slot);
         if (range.embedding) embed(at, first);
         View<const T> x = first;
         std::optional<View<const T>> delta;
         for (std::size_t i = begin; i < end; ++i) {
             const Block& b = blocks_[i];
-            const GpuRange layer(backend_.gpu, "layer", static_cast<std::int64_t>(i));
+            const GpuRange layer(backend_.stream.device(), "layer", static_cast<std::int64_t>(i));
             need(b);
             const BlockSaved<T> saved = narrow(b.forward[static_cast<std::size_t>(slot)], rows(at), at.tokens);
             const View<T> next_delta = b.next_delta.rows(0, rows(at));
@@ -127,7 +128,7 @@ public:
             if (last && !layout_.use.exact) ready(s);
         };
         const View<T> dh = arena_.view(layout_.dh[static_cast<std::size_t>(buffer)]).rows(0, rows(at));
-        const GpuRange profiled(backend_.gpu, "backward", slot);
+        const GpuRange profiled(backend_.stream.device(), "backward", slot);
         if (range.head) {
             head_backward(slot, dh, accumulate);
             queue_loss(at.tokens);
@@ -136,7 +137,7 @@ public:
         for (std::size_t i = chunk_begin_[static_cast<std::size_t>(chunk) + 1]; i-- > chunk_begin_[static_cast<std::size_t>(chunk)];) {
             const Block& b = blocks_[i];
             const TrainingBlock& t = *b.training;
-            const GpuRange layer(backend_.gpu, "layer", static_cast<std::int64_t>(i));
+            const GpuRange layer(backend_.stream.device(), "layer", static_cast<std::int64_t>(i));
             const BlockSaved<T> saved = narrow(t.backward[static_cast<std::size_t>(slot)], rows(at), at.tokens);
             const BlockMeetings<T> meet = narrow(t.meet, at.tokens);
             block_recompute<T>(stream_, layout_.dims, block_ranks(at), b.params, saved, meet.ffn, sequence(at), layout_.use.recompute,

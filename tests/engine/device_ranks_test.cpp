@@ -8,6 +8,7 @@
 #include "engine/parallel/rank_gpu.h"
 #include "kernels/cudasim/config.h"
 #include "kernels/cudasim/findings.h"
+#include "kernels/cudasim/profiler.h"
 #include "tests/engine/rank_runs.h"
 
 namespace keel {
@@ -136,6 +137,18 @@ TEST_F(DeviceRanks, OverlapAndGraphsChangeNoBit) {
         }
         sim::configure(before);
     }
+}
+
+// A profiler is told of what ranks do together, within the step and layer it belongs to.
+TEST_F(DeviceRanks, AProfilerSeesTheirCollectives) {
+    Config c = config({.name = "profiled", .tp = 2, .dp = 2});
+    c.parallel.overlap = c.run.graph = false;
+    c.profile.start = 2, c.profile.stop = 3;
+    (void)sim::take_profile();
+    train(c, 3);
+    const std::vector<std::string> seen = sim::take_profile();
+    for (const char* range : {"step 2/forward 0/layer 1/all_gather", "step 2/backward 0/layer 0/reduce_scatter", "step 2/reduce_scatter"})
+        EXPECT_EQ(std::ranges::count(seen, range) > 0, true) << range << " in " << testing::PrintToString(seen);
 }
 
 // A rank as a launcher describes it.

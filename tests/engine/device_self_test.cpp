@@ -56,8 +56,6 @@ public:
     void begin_capture(Stream& stream) override { gpu_->begin_capture(stream); }
     std::unique_ptr<GpuGraph> end_capture(Stream& stream) override { return gpu_->end_capture(stream); }
     void launch(GpuGraph& graph, Stream& stream) override { gpu_->launch(graph, stream); }
-    void push_range(const char* name, std::int64_t index) override { gpu_->push_range(name, index); }
-    void pop_range() override { gpu_->pop_range(); }
     void profile(bool on) override { gpu_->profile(on); }
 
 private:
