@@ -12,7 +12,9 @@ namespace keel::KEEL_DEVICE {
 namespace {
 
 constexpr int max_threads = 1024;
-constexpr int kept_bytes = 32;  // of a row of x that a thread keeps (4 elements one by one); longer rows are read again
+// Of a row of x that a thread keeps (2 elements one by one): all of it up to 8192 bf16. Longer rows are read again: twice as much costs
+// registers that sm_100 and sm_120 have not; so do loops over the rest that are unrolled.
+constexpr int kept_bytes = 16;
 constexpr std::int64_t most_shared_bytes = 160 << 10;  // sm_80 has 163 KiB
 
 template <class T>
@@ -30,7 +32,7 @@ template <class T, int n, bool residual>
 __global__ void __launch_bounds__(max_threads) backward_kernel(Backward<T> a) {
     KEEL_SHARED(float, partial, [warp_size]);
     KEEL_DYNAMIC_SHARED(float, dgain);  // [elements of a thread][threads]
-    constexpr int packs = n == 1 ? 4 : kept_bytes / static_cast<int>(sizeof(T)) / n;
+    constexpr int packs = n == 1 ? 2 : kept_bytes / static_cast<int>(sizeof(T)) / n;
     const int threads = static_cast<int>(blockDim.x), begin = static_cast<int>(threadIdx.x) * n, stride = threads * n;
     float* const mine = dgain + threadIdx.x;
     for (int i = begin, e = 0; i < a.hidden; i += stride, e += n)
@@ -54,6 +56,7 @@ __global__ void __launch_bounds__(max_threads) backward_kernel(Backward<T> a) {
                 kept_x[p] = load<n>(a.x + row + i), kept_dy[p] = load<n>(a.dy + row + i);
                 add_to_dot(i, kept_x[p], kept_dy[p]);
             }
+#pragma unroll 1
         for (int i = begin + packs * stride; i < a.hidden; i += stride)
             add_to_dot(i, load<n>(a.x + row + i), load<n>(a.dy + row + i));
 
@@ -76,6 +79,7 @@ __global__ void __launch_bounds__(max_threads) backward_kernel(Backward<T> a) {
 #pragma unroll
         for (int p = 0; p < packs; ++p)
             if (const int i = begin + p * stride; i < a.hidden) finish(i, p * n, kept_x[p], kept_dy[p]);
+#pragma unroll 1
         for (int i = begin + packs * stride, e = packs * n; i < a.hidden; i += stride, e += n)
             finish(i, e, load<n>(a.x + row + i), load<n>(a.dy + row + i));
     }
