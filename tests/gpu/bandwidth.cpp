@@ -20,10 +20,11 @@ void bandwidth(const Check& c, Result& result) {
     std::string worst_name;
     const auto measure = [&](const char* name, double bytes, const std::function<void()>& body) {
         const double rate = bytes / c.seconds(body);
+        const std::optional<double> goal = copy == 0 ? std::nullopt : std::optional(0.85);
         if (copy == 0) copy = rate;
         const double share = rate / copy;
         if (share < worst) worst = share, worst_name = name;
-        result.rows.push_back({{"kernel", name}, {"bytes", bytes}, {"TB/s", tera(rate)}, {"share_of_copy", share}});
+        result.add({{"kernel", name}, {"bytes", bytes}, {"TB/s", tera(rate)}}, {share, "a copy", goal});
     };
     const auto bytes = [](const auto&... buffers) { return (static_cast<double>(buffers.view().bytes()) + ...); };
 
@@ -92,7 +93,7 @@ void bandwidth(const Check& c, Result& result) {
         });
         measure("sum of squares", bytes(grad), [&] { sum_of_squares(s, {.out = sum.flat(), .scratch = scratch.flat(), .x = grad.flat()}); });
     }
-    result.summary = text("copy %.2f TB/s; the worst of %zu kernels, %s, reaches %.0f %% of it", tera(copy), result.rows.size() - 1, worst_name.c_str(), 100 * worst);
+    result.summary = text("copy %.2f TB/s; the worst of %zu kernels, %s, reaches %.0f %% of it", tera(copy), result.rows() - 1, worst_name.c_str(), 100 * worst);
 }
 
 }  // namespace keel::gpu_check

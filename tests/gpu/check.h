@@ -8,13 +8,13 @@
 #include <functional>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/view.h"
 #include "kernels/gpu.h"
+#include "tests/gpu/result.h"
 
 namespace keel::gpu_check {
 
@@ -26,18 +26,15 @@ struct Check {
 
     Check(Device d, bool small) : device(d), tiny(small), gpu(open_gpu(d)), stream(gpu->make_stream()) {}
     std::int64_t size(std::int64_t full, std::int64_t small) const { return tiny ? small : full; }
+    // Goals that are no shares of what was measured here are for this GPU alone.
+    std::optional<double> on_h200(double goal) const {
+        return gpu->name().find("H200") != std::string::npos ? std::optional(goal) : std::nullopt;
+    }
 
     // Of one call: the median of five samples, each long enough for the clock, after one to warm up. `body` queues and does
     // not wait.
     double seconds(const std::function<void()>& body) const;
     double quick_seconds(const std::function<void()>& body) const;  // the best of two short samples
-};
-
-// What a section found: `rows` for whoever reads the JSON, `summary` for the table, and whether it is as it should be.
-struct Result {
-    nlohmann::json rows = nlohmann::json::array();
-    std::string summary;
-    bool good = true;
 };
 
 // In the device's memory: numbers between -0.5 and 0.5 that repeat after 4093, or zeros.
@@ -85,13 +82,13 @@ private:
     std::byte* data_;
 };
 
+// FLOP/s of the largest product, bf16, of random numbers: what other products and attention are shares of.
+double largest_product(const Check& check);
+
 void ceilings(const Check& check, Result& result);
 void gemm(const Check& check, Result& result);
 void attention(const Check& check, Result& result);
 void bandwidth(const Check& check, Result& result);
 void layer(const Check& check, Result& result);
-
-double tera(double per_second);  // 1e12, to three digits
-std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 }  // namespace keel::gpu_check

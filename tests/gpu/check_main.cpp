@@ -1,12 +1,9 @@
 // tests/gpu/check_main.cpp: gpu_check SECTION DEVICE full|tiny FILE.json: one section of the device check (tests/gpu/run.sh)
 // that needs a program of its own. What it found goes to the file, and one line of it to the terminal. Ends with 0 if all is as
-// it should be, 1 if not, 77 where there is no such device.
+// it should be, 1 if not, 3 if only speed is not, 77 where there is no such device.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdarg>
 #include <cstdio>
-#include <fstream>
 #include <map>
 
 #include "kernels/base/error.h"
@@ -43,17 +40,6 @@ double Check::seconds(const std::function<void()>& body) const {
 }
 double Check::quick_seconds(const std::function<void()>& body) const { return samples(*this, 2, 4e-3, body).front(); }
 
-double tera(double per_second) { return std::round(per_second / 1e9) / 1e3; }
-
-std::string text(const char* format, ...) {
-    char line[512];
-    va_list arguments;
-    va_start(arguments, format);
-    std::vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    return line;
-}
-
 namespace {
 
 int run(const std::string& section, const std::string& device_name, bool tiny, const std::string& file) {
@@ -68,7 +54,7 @@ int run(const std::string& section, const std::string& device_name, bool tiny, c
     }
     if (section == "device") return 0;
     const Check check(device, tiny);
-    Result result;
+    Result result(file, !tiny);
     try {
         at->second(check, result);
     } catch (const std::exception& e) {  // what was measured before is kept
@@ -79,9 +65,8 @@ int run(const std::string& section, const std::string& device_name, bool tiny, c
         std::printf("%s: %s\n", std::string(sim::name(finding.kind)).c_str(), finding.text.c_str());
         result.good = false;
     }
-    std::ofstream(file) << result.rows.dump(1) << "\n";
-    std::printf("%s\n", result.summary.c_str());
-    return result.good ? 0 : 1;
+    std::printf("%s\n", result.line().c_str());
+    return result.exit_code();
 }
 
 }  // namespace
