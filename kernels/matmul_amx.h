@@ -191,11 +191,11 @@ struct AmxBeside {
     }
 };
 
-// Whether tiles of A can be loaded where it lies. Rows a power of two apart meet in a few sets of the nearest cache, which
-// matters where they would stay there.
+// Whether tiles of A can be loaded where it lies. Rows a power of two apart meet in a few sets of a cache: of the nearest,
+// which matters where they would stay there, and of the second too where a row is read in many blocks.
 template <class C>
 bool amx_reads_a(const Matmul<bf16, C>& p) {
-    const bool spread = p.a.row_stride * 2 % 2048 != 0 || p.k > amx_near_steps * 32;
+    const bool spread = p.a.row_stride * 2 % 2048 != 0 || (p.k > amx_near_steps * 32 && p.k <= 2 * amx_limits.k_block);
     return p.a.col_stride == 1 && spread && p.m % 32 == 0 && p.k % 32 == 0;
 }
 
