@@ -46,6 +46,26 @@ TEST(Simd, ExpOfNonpositiveHasTheBitsOfExp) {
     EXPECT_TRUE(std::isnan(simd::exp_nonpositive(simd::set(std::numeric_limits<float>::quiet_NaN()))[0]));
 }
 
+TEST(Simd, CoarseExpIsWithinWhatItsCommentDerives) {
+    const auto of = [](float x) { return simd::exp_coarse(simd::set(x))[0]; };
+    for (const std::uint32_t sign : {0u, 0x80000000u})
+        for (std::uint32_t bits = 0; bits < 0x43000000u; bits += 997) {
+            const float x = std::bit_cast<float>(bits | sign);
+            const double want = std::exp(static_cast<double>(x)), got = static_cast<double>(of(x));
+            if (x < -87.33f) {
+                ASSERT_TRUE(got >= 0 && got < 0x1p-126) << x;
+            } else if (x > 88.73f) {
+                ASSERT_EQ(of(x), infinity) << x;
+            } else if (x < 88.72f) {
+                ASSERT_LE(std::abs(got - want), std::exp2(-16.5) * want) << x;
+            }
+        }
+    EXPECT_EQ(of(-1000), 0.0f);
+    EXPECT_EQ(of(-infinity), 0.0f);
+    EXPECT_EQ(of(infinity), infinity);
+    EXPECT_TRUE(std::isnan(of(std::numeric_limits<float>::quiet_NaN())));
+}
+
 // One Newton step from 2^-14 leaves 2^-28, and the step itself rounds once: below 1 ulp.
 TEST(Simd, ReciprocalIsWithinOneUlp) {
     for (std::uint32_t bits = std::bit_cast<std::uint32_t>(0x1p-125f); bits <= std::bit_cast<std::uint32_t>(0x1p125f);
