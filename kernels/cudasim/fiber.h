@@ -13,6 +13,8 @@
 
 #if !defined(__x86_64__) && !defined(__aarch64__)
 #define SIM_UCONTEXT 1
+#endif
+#if SIM_UCONTEXT
 #include <ucontext.h>
 #endif
 
