@@ -7,25 +7,24 @@ namespace sim {
 
 std::vector<Config> schedules_of(const SweepOptions& options) {
     std::vector<Config> all;
-    const auto add = [&](int order, Async async, Poison poison) {
+    const auto add = [&](Order order, Async async, Poison poison) {
         Config config;
-        config.order = static_cast<Order>(order);
+        config.order = order;
         config.async = async;
         config.poison = poison;
         config.streams = options.streams;
         config.seed = options.seed + all.size();
-        config.shuffle_blocks = order % 2 == 1;
+        config.shuffle_blocks = static_cast<int>(order) % 2 == 1;
         all.push_back(config);
     };
-    for (int order = 0; order < orders; ++order) {
-        if (options.reach == SweepOptions::Reach::each_order_once) {
-            // Both forward orders late, the random ones each once, and both poisons with both.
-            add(order, order % 2 ? Async::early : Async::late, order / 2 % 2 ? Poison::finite : Poison::nan);
-            continue;
-        }
-        for (const Async async : {Async::late, Async::early})
-            for (const Poison poison : {Poison::nan, Poison::finite}) add(order, async, poison);
+    if (options.reach == SweepOptions::Reach::two) {
+        add(Order::random_lanes, Async::late, Poison::nan);
+        add(Order::warps_backward, Async::early, Poison::finite);
+        return all;
     }
+    for (int order = 0; order < orders; ++order)
+        for (const Async async : {Async::late, Async::early})
+            for (const Poison poison : {Poison::nan, Poison::finite}) add(static_cast<Order>(order), async, poison);
     return all;
 }
 

@@ -96,7 +96,7 @@ TEST_F(AttentionHopper, APartOfTheKeysIsSeenAsIfTheRestWereNot) {
                      run(in, {begin, p.kv_tokens()}), run(later, {0, p.kv_tokens()});
                      return out;
                  },
-                 {.reach = sim::SweepOptions::Reach::each_order_once}, &OneGpu::hopper))
+                 &OneGpu::hopper))
             for (std::int64_t i = 0; i < p.tokens; ++i)
                 for (std::int64_t c = 0; c < in.q_width; ++c) {
                     const auto at = static_cast<std::size_t>(i * in.q_width + c);

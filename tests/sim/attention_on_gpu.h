@@ -129,7 +129,7 @@ void matches(const Problem& p, std::int64_t pad, std::int64_t cut = 0,
                  }
                  return {on.y_values(), on.lse.values(), dq, on.dkv_values()};
              },
-             {.reach = sim::SweepOptions::Reach::each_order_once}, stream)) {
+             stream)) {
         const std::int64_t q_width = result.in.q_width, kv_width = result.in.kv_width;
         put(result.out.y_view(), got[0], 0, q_width);
         put(result.out.dq_view(), got[2], 0, q_width);

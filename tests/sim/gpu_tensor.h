@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cudasim/fiber.h"
 #include "kernels/cudasim/sweep.h"
 #include "kernels/gpu.h"
 #include "kernels/hopper.h"
@@ -96,13 +97,21 @@ inline bool only_a_gpu() {
     return only && std::string_view(only) == "cuda";
 }
 
-// run(gpu, stream) returns every output. Runs it under the schedules of `options` and demands the same bits and no
+// Sanitizers see on any schedule what they see, and are slow.
+constexpr sim::SweepOptions kernel_schedules() {
+#if SIM_ASAN || SIM_TSAN
+    return {.reach = sim::SweepOptions::Reach::two};
+#else
+    return {};
+#endif
+}
+
+// run(gpu, stream) returns every output. Runs it under all schedules and demands the same bits and no
 // findings; then, where there is a real GPU, twice there, and demands the same bits. Returns the outputs, one set for
 // each device. `stream` is the one to run on. With only_a_gpu() it fails where there is no GPU, and one without the stream
 // gives no outputs.
 template <class Run>
-std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {},
-                                         std::unique_ptr<Stream> OneGpu::*stream = &OneGpu::stream) {
+std::vector<std::vector<Values>> on_gpus(Run run, std::unique_ptr<Stream> OneGpu::*stream = &OneGpu::stream) {
     std::vector<std::vector<Values>> all;
     if (OneGpu* const real = OneGpu::real(); real && real->*stream) {
         all.push_back(run(*real->gpu, *(real->*stream)));
@@ -115,7 +124,7 @@ std::vector<std::vector<Values>> on_gpus(Run run, sim::SweepOptions options = {}
     }
     std::vector<Values> first;
     OneGpu& one = OneGpu::simulated();
-    const sim::SweepResult result = sim::sweep(options, [&](sim::Outputs& outputs) {
+    const sim::SweepResult result = sim::sweep(kernel_schedules(), [&](sim::Outputs& outputs) {
         const std::vector<Values> got = run(*one.gpu, *(one.*stream));
         for (std::size_t i = 0; i < got.size(); ++i)
             outputs.add("output " + std::to_string(i), got[i].data(), got[i].size() * sizeof(double));

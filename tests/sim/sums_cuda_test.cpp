@@ -15,8 +15,6 @@
 namespace keel {
 namespace {
 
-using Reach = sim::SweepOptions::Reach;
-
 // 64-bit numbers as two exact doubles each.
 template <class T>
 Values halves(const std::vector<T>& numbers) {
@@ -77,14 +75,13 @@ TEST(ExactSumCuda, ReadRoundsOnceAtEveryScale) {
                      sum.fill(q);
                      exact_read(stream, {.y = y.view(), .q = sum.read(), .scale = scale});
                      return {y.values()};
-                 },
-                 {.reach = Reach::each_order_once}))
+                 }))
             EXPECT_TRUE(same_bits(got[0], want.values())) << scale;
     }
 }
 
 TEST(ExactSumCuda, MaximumIsOfTheSizeAndKeepsNaN) {
-    const auto measured = [](const Values& x, Reach reach) {
+    const auto measured = [](const Values& x) {
         Values all;
         const auto n = static_cast<std::int64_t>(x.size());
         for (const auto& got : on_gpus(
@@ -92,23 +89,22 @@ TEST(ExactSumCuda, MaximumIsOfTheSizeAndKeepsNaN) {
                      GpuTensor<float> in(gpu, stream, {n}, x), out(gpu, stream, {1});
                      max_abs(stream, {.out = out.view(), .x = in.read()});
                      return {out.values()};
-                 },
-                 {.reach = reach}))
+                 }))
             all.push_back(got[0][0]);
         return all;
     };
     Values x = random_values<float>("x", 1000);
     x[999] = -123.5;
-    for (const double v : measured(x, Reach::all_24)) EXPECT_EQ(v, 123.5);
+    for (const double v : measured(x)) EXPECT_EQ(v, 123.5);
     x[5] = -std::numeric_limits<double>::infinity();
-    for (const double v : measured(x, Reach::each_order_once)) EXPECT_EQ(v, std::numeric_limits<double>::infinity());
+    for (const double v : measured(x)) EXPECT_EQ(v, std::numeric_limits<double>::infinity());
     x[600] = std::numeric_limits<double>::quiet_NaN();
-    for (const double v : measured(x, Reach::each_order_once)) EXPECT_TRUE(std::isnan(v));
-    for (const double v : measured({}, Reach::each_order_once)) EXPECT_EQ(v, 0);
-    for (const double v : measured({-0.0}, Reach::each_order_once)) EXPECT_EQ(v, 0);
+    for (const double v : measured(x)) EXPECT_TRUE(std::isnan(v));
+    for (const double v : measured({})) EXPECT_EQ(v, 0);
+    for (const double v : measured({-0.0})) EXPECT_EQ(v, 0);
     Values many(1024 * 256 + 3, 1);  // more than one round of all blocks
     many.back() = 2;
-    for (const double v : measured(many, Reach::each_order_once)) EXPECT_EQ(v, 2);
+    for (const double v : measured(many)) EXPECT_EQ(v, 2);
 }
 
 TEST(ExactSumCuda, SquaresHaveTheLimbsOfTheCpu) {
@@ -125,8 +121,7 @@ TEST(ExactSumCuda, SquaresHaveTheLimbsOfTheCpu) {
                      GpuTensor<std::int64_t> sum(gpu, stream, {3}, Values{5, 6, 7});
                      exact_squares(stream, {.limbs = sum.view(), .x = in.read(), .scale = scale});
                      return {halves(sum.elements())};
-                 },
-                 {.reach = n > 1000 ? Reach::each_order_once : Reach::all_24}))
+                 }))
             EXPECT_TRUE(same_bits(got[0], halves(limbs)));
     }
 }
@@ -181,8 +176,7 @@ TEST(HashCuda, IsTheHashOfTheCpu) {
                          in.fill(bytes);
                          hash(stream, {.out = out.view(), .scratch = room.view(), .x = in.read().rows(shift, n)});
                          return {halves(out.elements())};
-                     },
-                     {.reach = n > 300 ? Reach::each_order_once : Reach::all_24}))
+                     }))
                 EXPECT_EQ(got[0], halves<std::uint64_t>({want}));
         }
 }
