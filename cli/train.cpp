@@ -58,7 +58,6 @@ void train_to_end(Run& run) {
     if (first) print_sources(run.data, run.progress.samples, "took");
     if (first) std::printf("report: %s\n", report.c_str());
     if (run.findings->stop()) run.ranks.world.barrier();  // until rank 0 has told all of it
-    run.findings->leave();
 }
 
 }  // namespace
@@ -91,6 +90,7 @@ void add_train(CLI::App& app) {
                 run->world.abort(e.what());  // while the run lives: its GPU may wait for ranks that wait for this one
                 throw;
             }
+            run->findings->leave();  // all ranks do, if any
         });
     });
 }

@@ -136,7 +136,7 @@ class Build:
         if ran.returncode != 1:
             return "a crash", took
         kinds = re.findall(r"(divergence|barrier count|deadlock|warp mismatch|inactive lane|out of bounds|misaligned|missing wait|"
-                           r"bad launch|bad copy|bad call|disagreement|nondeterminism): ", ran.stdout)
+                           r"missing fence|mbarrier|bad launch|bad copy|bad call|disagreement|nondeterminism): ", ran.stdout)
         return ", ".join(sorted(set(kinds))) if kinds else "values", took
 
     def look(self):
@@ -238,8 +238,9 @@ def main():
     summary = f"{len(rows)} mutants: {len(rows) - len(same) - len(survivors)} noticed, {len(same)} that change nothing, {len(survivors)} survivors"
     print(summary)
     if args.write:
+        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         with open(os.path.join(ROOT, args.write), "w") as f:
-            f.write(f"tests/sim/mutate.py: {summary}. Each line: where, what was done to it, what noticed it (and in which test).\n")
+            f.write(f"tests/sim/mutate.py of {commit}: {summary}. Each line: where, what was done to it, what noticed it (and in which test).\n")
             for file, line, what, met in survivors + same + [r for r in rows if r not in survivors + same]:
                 f.write(f"{file}:{line}: {what}: {met}\n")
     return 1 if survivors else 0
