@@ -41,14 +41,16 @@ public:
                              columns * static_cast<std::int64_t>(sizeof(T)), !std::is_const_v<T>};
     }
     void ask(int lines) {
-        for (; lines > 0 && at_ < count_; --lines) {
+        while (lines > 0 && at_ < count_) {
             Piece& piece = pieces_[at_];
+            const std::int64_t end = std::min(piece.bytes, byte_ + lines * 64);
             if (piece.written)
-                __builtin_prefetch(piece.row + byte_, 1, 2);
+                for (std::int64_t i = byte_; i < end; i += 64) __builtin_prefetch(piece.row + i, 1, 2);
             else
-                __builtin_prefetch(piece.row + byte_, 0, 2);
-            byte_ += 64;
-            if (byte_ < piece.bytes) continue;
+                for (std::int64_t i = byte_; i < end; i += 64) __builtin_prefetch(piece.row + i, 0, 2);
+            lines -= static_cast<int>((end - byte_ + 63) / 64);
+            byte_ = end;
+            if (end < piece.bytes) continue;
             byte_ = 0;
             piece.row += piece.stride;
             if (--piece.rows == 0) ++at_;

@@ -27,11 +27,12 @@ template <class T> inline void scale_row(T* y, const T* x, const T* gain, std::i
     simd::sweep(n, [&](auto at) { at.store(y, simd::rounded<T>(at.load(x) * rstd) * at.load(gain)); });
 }
 
-// The sum of gain * dy * x.
+// The sum of gain * dy * x. Rows usually lie one after another: the fourth from here is asked for.
 template <class T>
 inline float dot_row(const T* dy, const T* x, const T* gain, std::int64_t n) {
     simd::Float dot[4] = {};
     simd::sweep<4>(n, [&](auto at, auto lane) {
+        at.ask(dy + 4 * n), at.ask(x + 4 * n);
         const simd::Float dn = at.load(dy) * at.load(gain);
         dot[lane] += dn * at.load(x);
     });

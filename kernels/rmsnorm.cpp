@@ -72,17 +72,19 @@ template <class T> void add_forward_cpu(Stream& stream, const AddRmsnormForward<
         for (std::int64_t t = begin; t < end; ++t) {
             const T* x = a.x.row(t);
             const T* residual = a.residual.row(t);
-            T* sum = a.sum.row(t);
+            T *sum = a.sum.row(t), *y = a.y.row(t);
             // The norm is that of the sum as it is stored, so that backward and a recomputation see the same numbers.
             simd::Float squares[4] = {};
             simd::sweep<4>(hidden, [&](auto at, auto lane) {
+                at.ask(x + 4 * hidden), at.ask(residual + 4 * hidden);
+                __builtin_prefetch(y + 4 * hidden + at.at, 1, 2);
                 const simd::Float v = simd::rounded<T>(at.load(x) + at.load(residual));
                 at.store(sum, v);
                 squares[lane] += v * v;
             });
             const float rstd = norm::rstd_of(simd::sum((squares[0] + squares[1]) + (squares[2] + squares[3])), hidden,
                                              a.eps);
-            norm::scale_row<T>(a.y.row(t), sum, a.gain.data(), hidden, rstd);
+            norm::scale_row<T>(y, sum, a.gain.data(), hidden, rstd);
             a.rstd[t] = rstd;
         }
     });

@@ -74,7 +74,7 @@ double yarn_frequency(const RopeConfig& c, std::int64_t rotary_dim, std::int64_t
 
 // sign is 1 forward and -1 backward: the transpose of a rotation is the rotation by the opposite angle.
 template <class T> void rotate_cpu(Stream& stream, const Rope<T>& a, float sign) {
-    const std::int64_t heads = a.x.dim(1) / a.head_dim, half = a.table.dim(1) / 2;
+    const std::int64_t heads = a.x.dim(1) / a.head_dim, half = a.table.dim(1) / 2, ahead = 2 * a.x.stride();
     parallel_rows(stream, a.x.dim(0), a.x.dim(1), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
             const float* cos = a.table.row(a.positions[t]);
@@ -85,6 +85,7 @@ template <class T> void rotate_cpu(Stream& stream, const Rope<T>& a, float sign)
                 for (std::int64_t h = 0; h < heads; ++h) {
                     T* low = row + h * a.head_dim;
                     T* high = low + half;
+                    at.ask(low + ahead), at.ask(high + ahead);
                     const simd::Float u = at.load(low), v = at.load(high);
                     at.store(low, u * c - v * s);
                     at.store(high, v * c + u * s);

@@ -202,11 +202,15 @@ struct Whole {
     std::int64_t at;
     template <class T> Float load(const T* row, float = 0.0f) const { return simd::load(row + at); }
     template <class T> void store(T* row, Float v) const { simd::store(row + at, v); }
+    // Wanted soon, to be read: a row some rows on. The processor foresees one stream, but hardly four that are read and
+    // written at once (2048 rows of 288 floats out of the third cache, rmsnorm backward: 38 GB/s, now 47).
+    template <class T> void ask(const T* row) const { __builtin_prefetch(row + at, 0, 2); }
 };
 struct Part {
     std::int64_t at, count;
     template <class T> Float load(const T* row, float fill = 0.0f) const { return load_part(row + at, count, fill); }
     template <class T> void store(T* row, Float v) const { store_part(row + at, v, count); }
+    template <class T> void ask(const T* row) const { __builtin_prefetch(row + at, 0, 2); }
 };
 
 // body(place, lane) for every vector of a row of n elements. `lane` is a constant in [0, ways): a sum kept in ways
