@@ -19,6 +19,7 @@ void land(const Block::Copy& copy) {
 
 void land_first(Block::Copies& copies, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) land(copies.queue[i]);
+    const IgnoreRaces the_queue_is_the_models;  // what lands is the thread's
     copies.queue.erase(copies.queue.begin(), copies.queue.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
@@ -59,6 +60,7 @@ void wait_copies(unsigned groups_left) {
     Block::Copies& copies = Block::current().copies();
     while (copies.groups.size() > groups_left) {
         land_first(copies, copies.groups.front());
+        const IgnoreRaces the_queue_is_the_models;
         copies.groups.erase(copies.groups.begin());
     }
 }

@@ -53,11 +53,18 @@ void Block::prepare(const Launch& launch, cuda::uint3 index) {
     idle_yields_ = 0;
     stopped_ = false;
     deferred_.clear();
-    free_.clear();
-    for (auto& fiber : fibers_) free_.push_back(fiber.get());
+    ++blocks_run_;
 #if SIM_TSAN
-    // To the sanitizer a fiber is a thread: the same one for the same lane of two blocks would order the blocks.
-    if (!free_.empty()) std::rotate(free_.begin(), free_.begin() + ++blocks_run_ * 7 % free_.size(), free_.end());
+    while (fibers().size() < threads_) {  // here, because what makes a fiber is ordered before what it does
+        fibers().push_back(std::make_unique<Fiber>());
+        fibers().back()->start(&trampoline);
+    }
+#endif
+    free_.clear();
+    for (auto& fiber : fibers()) free_.push_back(fiber.get());
+#if SIM_TSAN
+    // To the sanitizer a fiber is a thread: the same one for the same lane of two blocks would order their accesses.
+    if (!free_.empty()) std::rotate(free_.begin(), free_.begin() + blocks_run_ * 7 % free_.size(), free_.end());
 #endif
     if (lanes_.size() < threads_) lanes_.resize(threads_);
     cuda::uint3 at{0, 0, 0};
@@ -165,8 +172,8 @@ void Block::set_running(unsigned i) {
     if (!lane.fiber) {
         const IgnoreRaces fibers_are_the_models;
         if (free_.empty()) {
-            fibers_.push_back(std::make_unique<Fiber>());
-            free_.push_back(fibers_.back().get());
+            fibers().push_back(std::make_unique<Fiber>());
+            free_.push_back(fibers().back().get());
         }
         lane.fiber = free_.back();
         free_.pop_back();

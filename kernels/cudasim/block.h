@@ -184,7 +184,15 @@ private:
     std::array<Warp, max_threads / warp_lanes> warps_{};
     std::array<Barrier, 16> barriers_{};
     std::vector<Deferred> deferred_;
-    std::vector<std::unique_ptr<Fiber>> fibers_;
+    // To the thread sanitizer a fiber is a thread, which knows what it did in an earlier block, and tells the others at a barrier.
+    // There blocks take their fibers from several sets in turn, so that none follows but the one that had the same set.
+#if SIM_TSAN
+    static constexpr unsigned fiber_sets = 3;
+#else
+    static constexpr unsigned fiber_sets = 1;
+#endif
+    std::vector<std::unique_ptr<Fiber>>& fibers() { return fibers_[blocks_run_ % fiber_sets]; }
+    std::array<std::vector<std::unique_ptr<Fiber>>, fiber_sets> fibers_;
     std::vector<Fiber*> free_;
     Shared shared_;
     Mbarriers mbarriers_;

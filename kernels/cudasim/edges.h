@@ -3,8 +3,7 @@
 //
 // A place has two addresses in turn: a thread that is already at the next barrier must not order what it did since for those that
 // are still leaving the last one. And none outlives a block: two blocks do not meet at one address (the sanitizer forgets it when it
-// is unmapped). Blocks that one OS thread runs still share its fibers, and a barrier of the later one orders it behind the earlier:
-// a race between blocks that lies behind a barrier of each is not seen. Without the sanitizer nothing here does anything.
+// is unmapped). Without the sanitizer nothing here does anything.
 #pragma once
 
 #include <sys/mman.h>

@@ -215,13 +215,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     const bool to_pageable = find_allocation(to).place == Place::unknown;
     if (capturing(stream) || !from_pageable) {
         submit(stream, [=] {
-            std::memmove(to, from, bytes);
+            if (bytes > 0) std::memmove(to, from, bytes);
             return true;
         });
     } else {  // pageable memory is staged: the caller may write it again at once
         const auto* bytes_of = static_cast<const std::byte*>(from);
         submit(stream, [to, staged = std::vector<std::byte>(bytes_of, bytes_of + bytes)] {
-            std::memcpy(to, staged.data(), staged.size());
+            if (!staged.empty()) std::memcpy(to, staged.data(), staged.size());  // neither may be null, says C
             return true;
         });
     }

@@ -167,7 +167,7 @@ __global__ void rows(float* x) {
     __syncthreads();
     std::uint32_t r[4];
     line = next_line();
-    ldmatrix_x4(r, &tile[fixed ? i % 8 : i][0]);
+    ldmatrix_x4(r, &tile[0][0] + 8 * (fixed ? i % 8 : i));
     x[i] = static_cast<float>(r[3]);
 }
 TEST(SimMemory, AnLdmatrixRowOutsideOfSharedMemoryIsNamed) {

@@ -147,6 +147,21 @@ TEST(ThreadSanitizer, SeesARaceWithALaneThatIsAtTheNextWaitAlready) {
     expect_race([] { run_once({}, counting(32), ahead<false>); });
 }
 
+// Behind a barrier of each, too: of neighbours, and of the first and the last of three.
+enum class Meet { nobody, neighbours, ends };
+template <Meet who>
+__global__ void blocks_behind_a_barrier(float* x) {
+    __syncthreads();
+    const bool writes = who == Meet::neighbours ? blockIdx.x < 2 : blockIdx.x % 2 == 0;
+    if (threadIdx.x == 0 && writes) x[who == Meet::nobody ? blockIdx.x : 0] += 1;
+    __syncthreads();
+}
+TEST(ThreadSanitizer, SeesARaceOfTwoBlocksBehindTheirBarriers) {
+    run_once({.blocks = 3, .threads = 64}, counting(64), blocks_behind_a_barrier<Meet::nobody>);
+    expect_race([] { run_once({.blocks = 3, .threads = 64}, counting(64), blocks_behind_a_barrier<Meet::neighbours>); });
+    expect_race([] { run_once({.blocks = 3, .threads = 64}, counting(64), blocks_behind_a_barrier<Meet::ends>); });
+}
+
 // Blocks have shared memory of their own, one after the other in the same place: no race.
 __global__ void shared_per_block(float* x) {
     KEEL_SHARED(float, tile, [32]);
