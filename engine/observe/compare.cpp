@@ -126,7 +126,7 @@ Outcome outcome(const RunLog& log) {
             .tokens = log.tokens,
             .loss = log.loss.empty() ? unknown : loss / static_cast<double>(last),
             .eval_loss = log.eval_loss.empty() ? unknown : log.eval_loss.back().y,
-            .tokens_per_second = log.flops_seconds > 0 ? static_cast<double>(log.tokens) / log.flops_seconds : unknown,
+            .tokens_per_second = log.flops_seconds > 0 ? static_cast<double>(log.tokens - log.tokens_before) / log.flops_seconds : unknown,
             .flops_per_second = rate,
             .peak_percent = log.matmul_peak > 0 ? 100 * rate / log.matmul_peak : unknown,
             .goodput_percent = wall > 0 ? 100 * goodput(log.seconds) : unknown,

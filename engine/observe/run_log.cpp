@@ -105,6 +105,8 @@ RunLog read_log(const std::filesystem::path& path) {
             log.sessions.push_back(
                 {.begin = number(record, "time") - number(record, "wall_seconds"), .from = count(record, "step")});
             log.matmul_peak = number(record, "matmul_peak");
+            const auto before = count(record, "tokens");
+            log.tokens_before = log.sessions.size() == 1 ? before : std::min(log.tokens_before, before);
             log.parameters = count(record, "parameters");
             log.startup.clear(), log.ranks.clear(), log.observe_seconds = 0;
             for (Series* c :

@@ -58,7 +58,8 @@ struct RunLog {
     double last_perplexity = 0, last_bits_per_byte = 0;  // 0: unknown
     double flops = 0, flops_seconds = 0;                 // of all steps kept
     double matmul_peak = 0;                              // FLOP/s, of the last session; 0: not measured
-    std::int64_t steps = 0, tokens = 0, skipped = 0, parameters = 0;
+    std::int64_t steps = 0, tokens = 0, skipped = 0, parameters = 0;  // tokens and steps from the weights' first on
+    std::int64_t tokens_before = 0;                      // of them, trained on before this log begins: in another run's folder
     std::vector<Session> sessions;
     PhaseSeconds seconds{};           // run_seconds(sessions)
     std::string why;                  // how the last session ended

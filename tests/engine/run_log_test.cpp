@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "engine/observe/compare.h"
 #include "engine/observe/json_line.h"
 #include "kernels/base/error.h"
 #include "tests/temp_folder.h"
@@ -46,6 +47,18 @@ TEST(RunLogFile, AResumeCutsAwayWhatWasLostWithTheSessionBefore) {
     EXPECT_EQ(log.steps, 4);
     EXPECT_EQ(log.tokens, 1024);
     EXPECT_EQ(log.flops, 4e9);
+}
+
+// --ckpt.resume from another run's folder: its tokens are seen by the weights, but took none of the seconds here.
+TEST(RunLogFile, TokensOfAnotherRunAreNoThroughputOfThisOne) {
+    const std::string resumed = JsonLine("start").count("step", 100).count("tokens", 25600).finish();
+    const std::string fell = JsonLine("start").count("step", 101).count("tokens", 25856).finish();
+    const auto log = log_of(resumed + step(101, 5) + step(102, 99) + fell + step(102, 4));
+    EXPECT_EQ(log.tokens, 26112);
+    EXPECT_EQ(log.tokens_before, 25600);
+    EXPECT_EQ(outcome(log).tokens, 26112);
+    EXPECT_EQ(outcome(log).tokens_per_second, 512);  // in twice half a second
+    EXPECT_EQ(outcome(log_of(resumed + step(101, 5) + start(0) + step(1, 5) + step(2, 4))).tokens_per_second, 512);  // from the beginning
 }
 
 TEST(RunLogFile, ADamagedLastLineAndForeignLinesAreIgnored) {
