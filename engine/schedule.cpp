@@ -54,6 +54,10 @@ double weight_decay(const OptimSection& optim, std::int64_t run_samples, std::in
     return from + (optim.weight_decay_schedule == "linear" ? r : falling_cosine(1 - r)) * (to - from);
 }
 
+double clip_factor(const OptimSection& optim, double grad_norm) {
+    return optim.clip > 0 ? std::min(1.0, optim.clip / (grad_norm + 1e-6)) : 1.0;
+}
+
 Schedule::Schedule(const Config& config)
     : batches_(config),
       optim_(config.optim),
@@ -65,7 +69,6 @@ Schedule::Schedule(const Config& config)
       log_interval_(std::max<std::int64_t>(config.train.log_interval, 1)),
       self_test_interval_(config.watch.self_test_interval),
       exit_(config.exit),
-      evaluates_(!config.data.valid.empty() || (config.data.split.size() > 1 && config.data.split[1] > 0)),
       total_steps_(batches_.steps_for(samples_)),
       total_samples_(batches_.samples_after(total_steps_)) {}
 
@@ -80,7 +83,7 @@ StepPlan Schedule::at(const Progress& progress) const {
 }
 
 bool Schedule::eval_due(const Progress& progress) const {
-    return evaluates_ && ((eval_interval_ > 0 && progress.steps % eval_interval_ == 0) || done(progress));
+    return eval_interval_ > 0 && progress.steps % eval_interval_ == 0 && !done(progress);
 }
 
 bool Schedule::save_due(const Progress& progress, const StepPlan& last) const {

@@ -29,6 +29,9 @@ double learning_rate(const OptimSection& optim, std::int64_t decay_samples, std:
 // negative; else it stays), with r = min(n / N, 1): linear r, cosine (1 - cos pi r) / 2 of the way.
 double weight_decay(const OptimSection& optim, std::int64_t run_samples, std::int64_t samples);
 
+// What the gradients of a step are multiplied by: min(1, clip / (norm + 1e-6)), or 1 where nothing is clipped.
+double clip_factor(const OptimSection& optim, double grad_norm);
+
 class Schedule {
 public:
     // `config` is resolved (config_check.h).
@@ -37,8 +40,8 @@ public:
     StepPlan at(const Progress& progress) const;                // of the step that comes next
     bool done(const Progress& progress) const { return progress.samples >= samples_; }
 
-    // After the step `last` that made `progress`. An evaluation and a checkpoint are always due after the last step; a
-    // checkpoint also before the batch changes size: whoever regrets the change can come back to it.
+    // After the step `last` that made `progress`. A checkpoint is always due after the last step, and before the batch changes
+    // size: whoever regrets the change can come back to it. Behind the last step's, every run evaluates (train.cpp).
     bool eval_due(const Progress& progress) const;
     bool save_due(const Progress& progress, const StepPlan& last) const;
     bool log_due(const Progress& progress) const;
@@ -56,7 +59,6 @@ private:
     std::int64_t samples_, micro_batch_, decay_samples_;
     std::int64_t eval_interval_, save_interval_, log_interval_, self_test_interval_;
     ExitSection exit_;
-    bool evaluates_;
     std::int64_t total_steps_, total_samples_;
 };
 

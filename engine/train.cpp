@@ -171,7 +171,11 @@ const char* train(Run& run) {
         const Verdict verdict = watch.decide(step && run.schedule.save_due(run.progress, plan), run.schedule.leave(run.progress));
         if (verdict.save) save_checkpoint(run);
         tend_saves(run, step && !verdict.save, verdict.stop);          // local ones, and one that is being written
-        if (verdict.stop) return verdict.why;                          // stop implies save; the last sample stops too
+        if (verdict.stop && !run.schedule.done(run.progress)) return verdict.why;  // stop implies save; the last sample stops too
+    }
+    if (run.valid_loader) {  // behind the last checkpoint: who falls here, or is told to stop, does it when started again
+        if (const Verdict verdict = watch.decide(false, ""); verdict.stop) return verdict.why;
+        evaluate(run);
     }
     return "done";
 }
@@ -195,7 +199,7 @@ std::optional<StepResult> train_step(Run& run, const StepPlan& plan, Watch* watc
     const Ledger::Scope update(run.ledger, Phase::optimizer);
     const Spans::Scope span(run.what_ran(), "optimizer");
     const OptimSection& optim = run.config.optim;
-    const double clip = optim.clip > 0 ? std::min(1.0, optim.clip / (result->grad_norm + 1e-6)) : 1.0;
+    const double clip = clip_factor(optim, result->grad_norm);
     model.update({.lr = static_cast<float>(plan.lr), .beta1 = static_cast<float>(optim.beta1),
                   .beta2 = static_cast<float>(optim.beta2), .eps = static_cast<float>(optim.eps),
                   .weight_decay = static_cast<float>(plan.weight_decay),

@@ -397,6 +397,8 @@ TEST(ConfigCheck, LayoutsThatCannotShareTheModelAreRefused) {
     says([](Config& c) { c.parallel.tp = 2, c.model.vocab = 500, c.data.seq_len = 63; }, "give --parallel.sequence false");
     says([](Config& c) { c.parallel.cp = 2, c.data.seq_len = 62; }, "--parallel.cp");
     says([](Config& c) { c.parallel.dp = 3; }, "x 3 replicas (--parallel.dp); every replica takes equally many micro-batches");
+    says([](Config& c) { c.train.global_batch = 512, c.train.micro_batch = 2, c.parallel.dp = 24; },  // behaviour.md, T2.1
+         "--train.global_batch 512 is not a multiple of --train.micro_batch 2 x 24 replicas (--parallel.dp)");
     says([](Config& c) { c.parallel.pp = 0; }, "--parallel.pp is 0; it must be at least 1");
     says([](Config& c) { c.parallel.deadline_s = 0; }, "--parallel.deadline_s is 0; it must be more than 0");
     says([](Config& c) { c.parallel.context = "star"; }, "--parallel.context is \"star\"; choices are gather, ring");

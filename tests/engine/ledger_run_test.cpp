@@ -165,6 +165,7 @@ TEST_F(Books, ARunCutInThreeHasTheTotalsOfOneInOnePiece) {
     EXPECT_NEAR(b.seconds[static_cast<std::size_t>(Phase::recovery)],
                 b.sessions[2].begin - b.sessions[1].begin - saved->wall_seconds, 1e-5);
     EXPECT_GT(b.seconds[static_cast<std::size_t>(Phase::recovery)], 0);
+    EXPECT_GT(b.observe_seconds, 0);  // the ledger's own cost is in it
 }
 
 TEST_F(Books, RanksAreComparedAtLogLinesOnly) {

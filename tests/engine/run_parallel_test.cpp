@@ -2,8 +2,11 @@
 // that; here are the loop, the data, the log, checkpoints and restarts around it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <string_view>
+#include <tuple>
 
 #include "engine/state.h"
 #include "tests/engine/rank_runs.h"
@@ -216,6 +219,25 @@ TEST_F(RunParallel, AnyLayoutBeginsAsOneRankAndLoadsWhatAnyOtherSavedAndGoesOnFr
 }
 
 // A schedule that goes forward through all micro-batches first keeps more of them than the loader does.
+// What runs beside is in the picture of a step: nothing in that of the first, and in later ones what its flag leaves on.
+TEST_F(RunParallel, TheFirstStepDoesWithoutOverlapAndEachPieceHasItsFlag) {
+    for (const auto& [all, reduce, gather] : {std::tuple{true, true, true}, {true, true, false}, {true, false, true}, {false, true, true}}) {
+        Config c = config(concat("overlap", all, reduce, gather));
+        c.parallel.dp = 2, c.parallel.overlap = all, c.parallel.overlap_reduce = reduce, c.parallel.overlap_gather = gather;
+        const bool reduces = all && reduce, gathers = all && gather;
+        on_ranks(c, [&](keel::Run& run) {
+            const auto beside = [&](std::string_view name) {
+                return std::ranges::any_of(run.spans->last_beside.all(), [&](const Span& s) { return s.name == name; });
+            };
+            take_step(run);
+            EXPECT_TRUE(run.spans->last_beside.all().empty());
+            for (int i = 0; i < 2; ++i) take_step(run);
+            EXPECT_EQ(beside("reduce"), reduces);
+            EXPECT_EQ(beside("gather"), gathers);
+        });
+    }
+}
+
 TEST_F(RunParallel, ManyMicroBatchesUnderWayKeepTheirOwnTokens) {
     Config one = config("one by one");
     train_whole(one);

@@ -18,7 +18,7 @@
 #include "engine/state.h"
 #include "engine/train.h"
 #include "kernels/base/file.h"
-#include "tests/engine/tiny.h"
+#include "tests/engine/rank_runs.h"
 
 namespace keel {
 namespace {
@@ -310,6 +310,53 @@ TEST_F(RunTest, ASignalAbandonsALongStepBetweenItsMicroBatches) {
     sender.join();
     EXPECT_EQ(run.progress.samples, 0);
     EXPECT_EQ(find_newest_checkpoint(run.checkpoint_root(), {})->step, 0);
+}
+
+// The last evaluation comes behind the last checkpoint, and is made up for by whoever goes on from there: nothing is lost to a
+// run that falls, or is told to stop, between the two.
+TEST_F(RunTest, TheLastEvaluationIsOwedUntilItIsDone) {
+    const auto evaluated = [](const Config& c) {
+        const auto at = test::logged(c.run.dir, "loss", "eval");
+        return at.size() == 1 && at.contains(c.train.steps) ? at.at(c.train.steps) : std::nan("");
+    };
+    Config c = config("owed");
+    c.data.split = {0.8, 0.2, 0}, c.train.steps = 1, c.train.micro_batch = c.train.global_batch;
+    {
+        keel::Run fell(c);
+        test::take_step(fell);
+        save_checkpoint(fell);
+    }
+    {
+        keel::Run run(c);
+        EXPECT_STREQ(train(run), "done");
+    }
+    const double loss = evaluated(c);
+    EXPECT_GT(loss, 0);
+
+    Config told = c;
+    told.run.dir = config("told").run.dir, told.fault.mode = "disabled";  // then nobody else looks at its gradients
+    {
+        keel::Run run(told);
+        run.model->gradients().tap([](int, View<float>) { raise(SIGTERM); });
+        testing::internal::CaptureStderr();
+        EXPECT_STREQ(train(run), "signal");
+        (void)testing::internal::GetCapturedStderr();
+        EXPECT_EQ(find_newest_checkpoint(run.checkpoint_root(), {})->step, 1);
+    }
+    EXPECT_TRUE(std::isnan(evaluated(told)));
+    {
+        keel::Run run(told);
+        EXPECT_STREQ(train(run), "done");
+    }
+    EXPECT_EQ(evaluated(told), loss);
+
+    Config passed = c;
+    passed.run.dir = config("passed").run.dir, passed.fault.skip = {"1"};
+    {
+        keel::Run run(passed);
+        EXPECT_STREQ(train(run), "done");
+    }
+    EXPECT_GT(evaluated(passed), 0);
 }
 
 TEST_F(RunTest, TheWholeLoopTrainsEvaluatesAndSaves) {

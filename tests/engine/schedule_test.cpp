@@ -162,6 +162,17 @@ TEST(WeightDecay, FollowsTheTable) {
     EXPECT_EQ(weight_decay(optim, 1000, 500), 0.01) << "nothing is said of the end";
 }
 
+// behaviour.md, T7.4: a norm of 5 clipped at 1, and one that need not be.
+TEST(ClipFactor, ScalesTheNormToItsCeilingAndNeverUp) {
+    OptimSection optim;
+    optim.clip = 1;
+    EXPECT_NEAR(clip_factor(optim, 5), 0.19999996, 5e-12);  // 1 / 5.000001 = 0.19999996000000…8
+    EXPECT_EQ(clip_factor(optim, 0.5), 1);
+    EXPECT_EQ(clip_factor(optim, 0), 1);
+    optim.clip = 0;
+    EXPECT_EQ(clip_factor(optim, 1e9), 1) << "nothing is clipped";
+}
+
 TEST(BatchSizes, ExactBoundariesDoNotComeLate) {
     // 3 increments over 10 samples: 10/3 is not a double, and 3 * (10/3) need not be 10.
     for (std::int64_t increments = 1; increments <= 200; ++increments)
@@ -224,21 +235,27 @@ TEST(Schedule, LearningRateOfAStepIsThatOfTheSamplesBeforeIt) {
     }
 }
 
-TEST(Schedule, EvaluationAndSavingFollowTheirIntervalsAndTheLastStep) {
+// After the last step (13) the run saves, and then evaluates whatever the interval: engine/train.cpp.
+TEST(Schedule, WhatHappensNowAndThenFollowsItsInterval) {
     Config config = small_run();
     config.data.valid = {"v.tok"};
     config.train.eval_interval = 5;
     config.ckpt.interval = 4;
+    config.train.log_interval = 3, config.watch.self_test_interval = 6;  // a function of progress: on all ranks alike, and never else
     const Schedule schedule(config);
-    std::string evals, saves;
+    std::string evals, saves, logs, tests;
     for (Progress p; !schedule.done(p);) {
         const StepPlan plan = schedule.at(p);
         p.advance(plan, {});
         if (schedule.eval_due(p)) evals += concat(p.steps, " ");
         if (schedule.save_due(p, plan)) saves += concat(p.steps, " ");
+        if (schedule.log_due(p)) logs += concat(p.steps, " ");
+        if (schedule.self_test_due(p)) tests += concat(p.steps, " ");
     }
-    EXPECT_EQ(evals, "5 10 13 ");
+    EXPECT_EQ(evals, "5 10 ");
     EXPECT_EQ(saves, "4 8 12 13 ");
+    EXPECT_EQ(logs, "3 6 9 12 13 ");
+    EXPECT_EQ(tests, "6 12 ");
 }
 
 TEST(Schedule, ACheckpointIsDueBeforeEachChangeOfTheBatchWhichNeverShrinks) {
@@ -280,14 +297,6 @@ TEST(Schedule, TheRunLeavesAtItsIntervalAtTheEndsOfPhasesAndWhenItIsDone) {
     EXPECT_EQ(left, "5 interval, 7 phase, 10 interval, 13 done, ");
 }
 
-TEST(Schedule, NothingToEvaluateOnIsNeverDue) {
-    const Schedule schedule(small_run());
-    EXPECT_FALSE(schedule.eval_due({.samples = 104, .steps = 13}));
-    Config config = small_run();
-    config.data.split = {0.9, 0.1, 0};
-    EXPECT_TRUE(Schedule(config).eval_due({.samples = 104, .steps = 13}));
-}
-
 TEST(Progress, SkippedStepsConsumeTheirDataAndTheirFlops) {
     // Five steps of 8 samples; the fourth changes nothing.
     Progress progress;
@@ -321,6 +330,9 @@ TEST(LossSum, IsDividedOnceAfterAllSums) {
     LossSum uneven{10 * 2.0, 10};
     uneven.add({1000 * 3.0, 1000});
     EXPECT_NEAR(uneven.mean(), 2.990099, 5e-7);
+    LossSum replicas{20, 10};  // behaviour.md, T7.1: 1.5 would be the mean of two replicas' means
+    replicas.add({30, 30});
+    EXPECT_EQ(replicas.mean(), 1.25);
     EXPECT_TRUE(std::isnan(LossSum{}.mean()));
 }
 
