@@ -251,22 +251,20 @@ TEST_F(Inject, AFaultWhoseTimeHasComeIsOneOfTheStepThatBegins) {
     EXPECT_TRUE(strikes().starts_with("1\n"));  // a defect that shows after a time, in every start
 }
 
-TEST_F(Inject, SeveralRanksAreDrawnWithoutRankZero) {
-    Config c = config("several", {});
-    c.parallel.dp = 4, c.train.global_batch = 4, c.train.micro_batch = 1;
-    std::set<int> drawn;
-    for (const std::uint64_t seed : {1u, 2u, 3u, 4u}) {
-        c.inject.seed = seed;
-        c.inject.faults = {"grad_value,step=1,ranks=2"};
-        c.run.dir += "x";
-        (void)told(c, [](keel::Run& run) { test::take_step(run); });
-        std::ifstream record(fs::path(c.run.dir) / "injected.txt");
-        std::set<int> ranks;
-        for (std::string line; std::getline(record, line);) ranks.insert(line[0] - '0');
-        EXPECT_EQ(ranks.size(), 2u);
-        drawn.merge(ranks);
-    }
-    EXPECT_EQ(drawn, (std::set{1, 2, 3}));
+TEST_F(Inject, SeveralRanksAreDrawnWithoutRankZeroOnAllRanksAlike) {
+    test::on_ranks(config("several", {}), [](keel::Run& run) {
+        std::set<std::string> drawn;
+        for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+            Config c = run.config;
+            c.inject.faults = {"slow/kill,step=1,ranks=2"}, c.inject.seed = seed;
+            const std::string said = Injector(c, Backend(run.stream), 0, 4, *run.model).warning();
+            EXPECT_EQ(said, Injector(c, Backend(run.stream), 3, 4, *run.model).warning());
+            std::string ranks;
+            for (std::size_t at = 0; (at = said.find("rank ", at)) != std::string::npos; ++at) ranks += said[at + 5];
+            drawn.insert(ranks);
+        }
+        EXPECT_EQ(drawn, (std::set<std::string>{"12", "13", "23"}));
+    });
 }
 
 // A run's checkpoints are written behind it, so that a failed one is told and passed over.
