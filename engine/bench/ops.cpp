@@ -36,7 +36,7 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
 
     Buffer<T> h(tokens, m.hidden), h2(tokens, m.hidden), h3(tokens, m.hidden), gain(1, m.hidden);
     Buffer<T> qkv(tokens, d.qkv_size()), dqkv(tokens, d.qkv_size()), att(tokens, d.q_size()), datt(tokens, d.q_size());
-    Buffer<T> gate_up(tokens, 2 * m.ffn), act(tokens, m.ffn);
+    Buffer<T> gate_up(tokens, 2 * m.ffn), dgate_up(tokens, 2 * m.ffn), act(tokens, m.ffn);
     Buffer<float> rstd(tokens, 1), dgain(1, m.hidden), lse(d.heads, tokens);
     Buffer<T> w_qkv(d.qkv_size(), m.hidden), w_out(m.hidden, d.q_size()), w_gate_up(2 * m.ffn, m.hidden), w_down(m.hidden, m.ffn), w_head(m.vocab, m.hidden);
     Buffer<float> g_qkv(d.qkv_size(), m.hidden), g_out(m.hidden, d.q_size()), g_gate_up(2 * m.ffn, m.hidden), g_down(m.hidden, m.ffn), g_head(m.vocab, m.hidden);
@@ -96,7 +96,8 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
     });
     const double ffn_row = static_cast<double>(tokens * m.ffn) * e;
     add("swiglu forward", layers, 0, 3 * ffn_row, [&] { swiglu_forward<T>(s, {.y = act.view(), .gate_up = gate_up.view()}); });
-    add("swiglu backward", layers, 0, 5 * ffn_row, [&] { swiglu_backward<T>(s, {.dgate_up = gate_up.view(), .dy = act.view(), .gate_up = gate_up.view()}); });
+    // Not in place, as the step has it: gradients of gradients, round after round, would end as subnormals.
+    add("swiglu backward", layers, 0, 5 * ffn_row, [&] { swiglu_backward<T>(s, {.dgate_up = dgate_up.view(), .dy = act.view(), .gate_up = gate_up.view()}); });
     const View<const std::int32_t> labels = ints(ids).rows(0, chunk);
     const double logits_bytes = static_cast<double>(chunk * m.vocab) * 4;
     add("cross-entropy", chunks, 0, 2 * logits_bytes + static_cast<double>(chunk * m.vocab) * e, [&, labels] {
