@@ -13,6 +13,7 @@ namespace {
 cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
 constexpr std::chrono::microseconds longest_nap(1000);  // between two looks at what NCCL does in the background
+constexpr std::chrono::seconds telling(5);              // from a rank's leaving until everybody knows why, with room
 
 [[noreturn]] void fail_peer(const std::string& text, std::source_location where = std::source_location::current()) {
     throw Error(text, where, ExitCode::peer);
@@ -75,6 +76,7 @@ NcclRank::~NcclRank() {
     }
     changed_.notify_all();
     watcher_.join();
+    for (std::thread& thread : ending_) thread.join();
 }
 
 std::shared_ptr<NcclRank::Communicator> NcclRank::add(const ncclUniqueId& id, int ranks, int rank,
@@ -90,7 +92,7 @@ std::shared_ptr<NcclRank::Communicator> NcclRank::add(const ncclUniqueId& id, in
 
 void NcclRank::finish(ncclResult_t result, Communicator& one, const std::function<std::string()>& what) {
     const auto give_up = [&](const std::string& why) {
-        if (one.comm) (void)nccl().ncclCommAbort(std::exchange(one.comm, nullptr));
+        if (one.comm) end(std::exchange(one.comm, nullptr));
         fail_peer(concat(what(), ": ", why));
     };
     using Clock = std::chrono::steady_clock;
@@ -102,9 +104,10 @@ void NcclRank::finish(ncclResult_t result, Communicator& one, const std::functio
         if (const ncclResult_t asked = nccl().ncclCommGetAsyncError(one.comm, &result); asked != ncclSuccess)
             result = asked;
     }
-    if (result == ncclRemoteError) {  // a peer has aborted; why, the world is being told
-        while (!control.aborted() && Clock::now() < until) std::this_thread::sleep_for(longest_nap);
-        give_up(why_over());
+    if (result == ncclRemoteError) {  // a peer has aborted, and why the world is being told; or it is gone, and tells nobody
+        const auto told = Clock::now() + telling;
+        while (!control.aborted() && Clock::now() < told && Clock::now() < until) std::this_thread::sleep_for(longest_nap);
+        give_up(control.aborted() ? control.departure() : nccl().ncclGetErrorString(result));
     }
     check(result);
 }
@@ -112,14 +115,23 @@ void NcclRank::finish(ncclResult_t result, Communicator& one, const std::functio
 std::string NcclRank::why_over() { return control.aborted() ? control.departure() : "its communicator has been aborted"; }
 
 void NcclRank::abort_all() noexcept {
+    abort_wanted_ = true;
     const std::lock_guard lock(mutex_);
     for (const auto& weak : communicators_)
         if (const auto one = weak.lock()) {
             // Whoever holds it is queueing, and does not wait; if it does (a model that does everything at once), the
-            // next look finds it.
+            // watcher's next look finds it.
             const std::unique_lock held(one->mutex, std::try_to_lock);
-            if (held && one->comm) (void)nccl().ncclCommAbort(std::exchange(one->comm, nullptr));
+            if (held && one->comm) end(std::exchange(one->comm, nullptr));
         }
+}
+
+void NcclRank::end(ncclComm_t comm) noexcept {
+    const std::lock_guard lock(ending_mutex_);
+    ending_.emplace_back([this, comm] {
+        (void)cudaSetDevice(gpu);
+        (void)nccl().ncclCommAbort(comm);
+    });
 }
 
 void NcclRank::watch() {
@@ -128,7 +140,7 @@ void NcclRank::watch() {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, nap, [this] { return ended_; })) {
         lock.unlock();
-        if (control.aborted()) abort_all();
+        if (abort_wanted_ || control.aborted()) abort_all();
         lock.lock();
     }
 }
@@ -168,10 +180,12 @@ void NcclGroup::lend(View<std::byte> buffer) {
 }
 
 NcclGroup::~NcclGroup() {
+    if (size() == 1) return;  // nothing of it is under way
     settle_receipts();
     (void)cudaSetDevice(shared_->gpu);
     // What is queued may wait for ranks that never come, and then the GPU does, too.
-    if (std::uncaught_exceptions() > exceptions_ || shared_->control.aborted()) shared_->abort_all();
+    const bool leaves = std::uncaught_exceptions() > exceptions_ || shared_->control.aborted();
+    if (leaves) shared_->abort_all();
     (void)cudaDeviceSynchronize();  // nobody may still be writing here
     for (const Message& message : messages_)
         if (message.written) (void)cudaEventDestroy(message.written);
@@ -179,7 +193,12 @@ NcclGroup::~NcclGroup() {
         if (receipt.copied) (void)cudaEventDestroy(receipt.copied);
     if (!communicator_) return;
     const std::lock_guard lock(communicator_->mutex);
-    if (communicator_->comm) (void)nccl().ncclCommDestroy(std::exchange(communicator_->comm, nullptr));
+    if (!communicator_->comm) return;
+    ncclComm_t const comm = std::exchange(communicator_->comm, nullptr);
+    if (leaves)
+        shared_->end(comm);
+    else
+        (void)nccl().ncclCommDestroy(comm);
 }
 
 void NcclGroup::abort(const std::string& why) noexcept {

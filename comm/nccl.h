@@ -17,6 +17,8 @@
 //           rank sees it and does the same, which ends the kernels of NCCL that wait for it. One that an exception unwinds
 //           aborts its own before the world is told; so it is better told where the exception is met while all that uses
 //           the GPU still lives. What NCCL says to the others of that waits until they know who left, and why.
+//           ncclCommAbort ends what waits, and then waits itself for every graph that holds collectives of its
+//           communicator: threads of their own call it, and the world must outlive such graphs, which its groups need not.
 //           Communicators are made without blocking (ncclConfig_t), so that no call of NCCL waits for a peer longer than
 //           until that, or the deadline.
 // Memory    of the GPU: what a group is lent (Group::lend), or buffer_bytes of its own, reserved when it is made; and what

@@ -43,7 +43,11 @@ public:
     std::shared_ptr<Communicator> add(const ncclUniqueId& id, int ranks, int rank, const std::string& what);
     // A call of NCCL on a communicator that is held, whose result that is, has been done; it may go on in the background.
     void finish(ncclResult_t result, Communicator& one, const std::function<std::string()>& what);
+    // Every communicator is null afterwards, or soon.
     void abort_all() noexcept;
+    // Aborts one that nobody uses any more, behind the caller's back: what waits on it ends at once, but ncclCommAbort returns only
+    // when every graph is destroyed that holds its collectives, and the caller may be who destroys them. This waits for it at its end.
+    void end(ncclComm_t comm) noexcept;
     std::string why_over();  // a communicator that is null
 
 private:
@@ -53,6 +57,9 @@ private:
     std::condition_variable changed_;
     std::vector<std::weak_ptr<Communicator>> communicators_;
     bool ended_ = false;
+    std::atomic<bool> abort_wanted_{false};
+    std::mutex ending_mutex_;
+    std::vector<std::thread> ending_;  // each in ncclCommAbort
     std::thread watcher_;
 };
 

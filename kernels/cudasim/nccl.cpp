@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/cudasim/memory.h"
@@ -60,6 +62,13 @@ struct World {
     std::map<std::uint64_t, Meeting> meetings;                                  // by number, counted by each rank
     std::map<std::pair<int, int>, std::vector<std::shared_ptr<Message>>> mail;  // by (from, to), oldest first
     cuda::ncclResult_t error = cuda::ncclSuccess;                               // ends everything
+    bool left = false;  // a rank has aborted its communicator: nothing is done any more that needs all
+};
+
+// What an operation knows of the communicator of its rank, which may be gone before it.
+struct Life {
+    std::atomic<bool> aborted{false};
+    std::atomic<std::uint64_t> posted{0};  // collectives
 };
 
 }  // namespace
@@ -68,7 +77,8 @@ struct Communicator {
     std::shared_ptr<World> world;
     int rank = 0, device = 0;
     bool blocking = true;
-    std::atomic<std::uint64_t> posted{0};  // collectives
+    std::shared_ptr<Life> life = std::make_shared<Life>();
+    std::shared_ptr<Life> captured = std::make_shared<Life>();  // every operation in a graph holds it, for its number
 };
 
 namespace {
@@ -98,11 +108,31 @@ bool reachable(const void* p, std::size_t bytes) {
            (found.place != Place::unknown && static_cast<const std::byte*>(p) + bytes <= found.data + found.bytes);
 }
 
-// A communicator that a rank has aborted ends what waits on it, and leaves its memory as it is; one whose ranks disagree breaks the
-// device. With the world's mutex.
-bool over(const World& world) {
-    if (world.error != ncclSuccess && world.error != ncclRemoteError) mark_broken();
-    return world.error != ncclSuccess;
+// A communicator that its rank has aborted ends what waits on it here, and leaves its memory as it is: the other ranks wait until
+// they abort theirs. (Where operations happen at the call, who waits is in a call of NCCL's, which a GPU's host never is: nobody could
+// abort for it, and another's abort ends it.) One whose ranks disagree breaks the device. With the world's mutex.
+bool over(const World& world, const Life& life) {
+    if (world.error != ncclSuccess) mark_broken();
+    return world.error != ncclSuccess || life.aborted || (world.left && config().streams == Streams::immediate);
+}
+
+// A graph that holds operations of a communicator keeps it alive: NCCL's end of it waits until the graph is destroyed.
+void await_graphs(const Communicator& comm, const char* what) {
+    using Clock = std::chrono::steady_clock;
+    const auto until = Clock::now() + std::chrono::milliseconds(config().patience_ms);
+    while (comm.captured.use_count() > 1) {
+        if (Clock::now() > until) {
+            report(Kind::deadlock, std::string(what) + " of rank " + std::to_string(comm.rank) +
+                                       " waits for a graph that holds collectives of its communicator");
+            return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}
+
+// What an operation that is queued into `stream` now has to hold for that.
+std::shared_ptr<Life> hold(const Communicator& comm, cudaStream_t stream) {
+    return capturing(stream) ? comm.captured : nullptr;
 }
 
 // The whole collective, by the last rank that came, over the buffers of all.
@@ -145,28 +175,30 @@ void perform(const Meeting& meeting) {
 }
 
 // Posts at the first attempt, and is done when the last rank has come. Can be run again, as a graph does.
-Operation collective(Communicator* comm, const Post& post) {
+Operation collective(Communicator* comm, cudaStream_t stream, const Post& post) {
     struct State {
         bool posted = false;
         std::uint64_t number = 0;
     };
-    return [world = comm->world, comm, post, state = std::make_shared<State>()] {
+    return [world = comm->world, life = comm->life, held = hold(*comm, stream), rank = comm->rank, post,
+            state = std::make_shared<State>()] {
         const std::lock_guard lock(world->mutex);
-        if (over(*world)) return true;
+        if (over(*world, *life)) return true;
+        if (world->left) return false;
         if (!state->posted) {
-            state->number = comm->posted++;
+            state->number = life->posted++;
             state->posted = true;
             Meeting& meeting = world->meetings[state->number];
             meeting.posts.resize(static_cast<std::size_t>(world->ranks));
             for (const auto& other : meeting.posts) {
                 if (!other || other->agrees(post)) continue;
-                report(Kind::disagreement, "rank " + std::to_string(comm->rank) + " calls " + post.text() +
+                report(Kind::disagreement, "rank " + std::to_string(rank) + " calls " + post.text() +
                                                ", and another rank " + other->text());
                 world->error = ncclInvalidUsage;
                 mark_broken();
                 return true;
             }
-            meeting.posts[static_cast<std::size_t>(comm->rank)] = std::make_unique<Post>(post);
+            meeting.posts[static_cast<std::size_t>(rank)] = std::make_unique<Post>(post);
             if (++meeting.arrived == world->ranks) {
                 perform(meeting);
                 meeting.done = true;
@@ -180,11 +212,12 @@ Operation collective(Communicator* comm, const Post& post) {
     };
 }
 
-Operation send(Communicator* comm, int peer, const std::byte* from, std::size_t bytes, const Site& site) {
-    return [world = comm->world, key = std::pair(comm->rank, peer), from, bytes, site,
+Operation send(Communicator* comm, cudaStream_t stream, int peer, const std::byte* from, std::size_t bytes, const Site& site) {
+    return [world = comm->world, life = comm->life, held = hold(*comm, stream), key = std::pair(comm->rank, peer), from, bytes, site,
             message = std::make_shared<std::shared_ptr<Message>>()] {
         const std::lock_guard lock(world->mutex);
-        if (over(*world)) return true;
+        if (over(*world, *life)) return true;
+        if (world->left) return false;
         if (!*message) {
             *message = std::make_shared<Message>(Message{from, bytes, site});
             world->mail[key].push_back(*message);
@@ -195,10 +228,11 @@ Operation send(Communicator* comm, int peer, const std::byte* from, std::size_t 
     };
 }
 
-Operation receive(Communicator* comm, int peer, std::byte* to, std::size_t bytes, const Site& site) {
-    return [world = comm->world, key = std::pair(peer, comm->rank), to, bytes, site] {
+Operation receive(Communicator* comm, cudaStream_t stream, int peer, std::byte* to, std::size_t bytes, const Site& site) {
+    return [world = comm->world, life = comm->life, held = hold(*comm, stream), key = std::pair(peer, comm->rank), to, bytes, site] {
         const std::lock_guard lock(world->mutex);
-        if (over(*world)) return true;
+        if (over(*world, *life)) return true;
+        if (world->left) return false;
         auto& queue = world->mail[key];
         if (queue.empty()) return false;
         Message& message = *queue.front();
@@ -254,7 +288,7 @@ ncclResult_t call(Communicator* comm, cudaStream_t stream, const Post& post, std
     if (!reachable(post.from, read_counts * post.count * bytes) ||
         (writes && !reachable(post.to, write_counts * post.count * bytes)))
         return refuse(post.text() + ": a buffer is not as large, or is no memory of the device");
-    enqueue(stream, collective(comm, post));
+    enqueue(stream, collective(comm, stream, post));
     return ncclSuccess;
 }
 
@@ -322,25 +356,32 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
         // NCCL waits here for the other ranks, which wait for this one.
         const std::lock_guard lock(comm->world->mutex);
         const auto waits = [](const auto& meeting) { return !meeting.second.done; };
-        if (comm->world->error == ncclSuccess && std::ranges::any_of(comm->world->meetings, waits))
+        if (comm->world->error == ncclSuccess && !comm->world->left && std::ranges::any_of(comm->world->meetings, waits))
             report(Kind::bad_call, "NCCL: rank " + std::to_string(comm->rank) +
                                        " destroys its communicator amid a collective; it has to abort it");
     }
+    await_graphs(*comm, "ncclCommDestroy");
     delete comm;
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     {
         const std::lock_guard lock(comm->world->mutex);
-        if (comm->world->error == ncclSuccess) comm->world->error = ncclRemoteError;
+        comm->life->aborted = true;
+        comm->world->left = true;
     }
+    await_graphs(*comm, "ncclCommAbort");
     delete comm;
     return ncclSuccess;
 }
+// That another rank has left is heard of as from a network; NCCL within one machine may say nothing.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+    const World& world = *comm->world;
     const std::lock_guard lock(comm->world->mutex);
-    *error = comm->world->error;
-    if (*error == ncclSuccess && !comm->blocking && comm->world->joined < comm->world->ranks) *error = ncclInProgress;
+    *error = world.error != ncclSuccess                            ? world.error
+             : world.left                                          ? ncclRemoteError
+             : !comm->blocking && world.joined < world.ranks ? ncclInProgress
+                                                                   : ncclSuccess;
     return ncclSuccess;
 }
 ncclResult_t ncclCommCount(ncclComm_t comm, int* ranks) {
@@ -414,7 +455,7 @@ ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, 
     const std::size_t bytes = count * element_bytes(type);
     if (peer < 0 || peer >= comm->world->ranks || !reachable(from, bytes))
         return refuse("a send to no rank, or from no memory, at " + where(site));
-    enqueue(stream, send(comm, peer, in(from), bytes, site));
+    enqueue(stream, send(comm, stream, peer, in(from), bytes, site));
     return ncclSuccess;
 }
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream,
@@ -422,7 +463,7 @@ ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer
     const std::size_t bytes = count * element_bytes(type);
     if (peer < 0 || peer >= comm->world->ranks || !reachable(to, bytes))
         return refuse("a receive from no rank, or to no memory, at " + where(site));
-    enqueue(stream, receive(comm, peer, out(to), bytes, site));
+    enqueue(stream, receive(comm, stream, peer, out(to), bytes, site));
     return ncclSuccess;
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "kernels/cudasim/counters.h"
@@ -171,6 +172,58 @@ TEST(NcclWorld, ARankThatThrowsDoesNotWaitForThoseWhoWaitForIt) {
     });
     EXPECT_NE(error.find("nccl: invalid argument"), std::string::npos) << error;
     EXPECT_EQ(sim::take_findings().size(), 1u);  // that rank 1's buffer is too small
+}
+
+// A group of one is in nobody's way: that it goes where an exception is caught ends nothing of the others.
+TEST(NcclWorld, AGroupOfOneThatAnExceptionUnwindsLeavesTheOthersAlone) {
+    const OnGpus gpus(nccl_test::immediate);
+    const std::string error = error_of({.buffer_bytes = 1}, 30, [](World&, World& world) {
+        const auto group = world.everyone("dp");
+        try {
+            const std::vector<int> alone{world.rank()};
+            const auto one = world.group("tp", alone);
+            fail("met and mended");
+        } catch (const Error&) {
+        }
+        const comm_suite::Worker stream(1);
+        comm_suite::Numbers<float> x(8);
+        group->all_reduce(stream, View<float>(x.data(), {8}));
+        stream.synchronize();
+    });
+    EXPECT_EQ(error, "");
+}
+
+// As a run does whose step is a graph: who leaves tells the world while its graph lives, and destroys the graph before its groups.
+TEST(NcclWorld, ARankLeavesWhileAGraphHoldsItsCollectives) {
+    using namespace sim::cuda;
+    const OnGpus gpus(nccl_test::deferred);
+    const std::string error = error_of({.buffer_bytes = 1}, 30, [](World&, World& world) {
+        const auto group = world.everyone("tp");
+        const comm_suite::Worker stream(1);
+        comm_suite::Numbers<float> x(8);
+        const auto sum = [&] { group->all_reduce(stream, View<float>(x.data(), {8})); };
+        const auto native = static_cast<cudaStream_t>(static_cast<Stream&>(stream).native());
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t exec = nullptr;
+        cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal);
+        sum();
+        cudaStreamEndCapture(native, &graph);
+        cudaGraphInstantiate(&exec, graph, 0);
+        cudaGraphDestroy(graph);
+        const std::unique_ptr<void, void (*)(void*)> owner(exec, [](void* e) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(e)); });
+        cudaGraphLaunch(exec, native);
+        stream.synchronize();
+        try {
+            if (world.rank() == 1) fail("killed");
+            sum();
+            stream.synchronize();
+            group->barrier();
+        } catch (const Error& e) {
+            world.abort(e.what());
+            throw;
+        }
+    });
+    EXPECT_EQ(error, "rank 1: killed");
 }
 
 // NCCL may tell a rank that another is gone before the world does; it then waits, but not for ever, for the world to say who

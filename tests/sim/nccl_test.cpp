@@ -228,16 +228,51 @@ struct TwoRanks {
         sim::configure({});
     }
 };
-// As with NCCL, whose kernels end without an error of CUDA's: who goes on has to ask.
-TEST(Nccl, AnAbortEndsWhatOthersWaitForAndBreaksNoDevice) {
+// As with NCCL, whose kernels end without an error of CUDA's where their own rank aborts, and wait where it does not.
+TEST(Nccl, AnAbortEndsWhatItsOwnRankWaitsForAndBreaksNoDevice) {
     TwoRanks two;
     ncclResult_t state = ncclSuccess;
     EXPECT_EQ(ncclCommAbort(two.comms[1]), ncclSuccess);
-    EXPECT_EQ(cudaStreamSynchronize(two.streams[0]), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(two.streams[0]), cudaErrorNotReady);
     EXPECT_EQ(ncclCommGetAsyncError(two.comms[0], &state), ncclSuccess);
     EXPECT_EQ(state, ncclRemoteError);
-    EXPECT_EQ(ncclCommDestroy(two.comms[0]), ncclSuccess);
+    EXPECT_EQ(ncclCommAbort(two.comms[0]), ncclSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(two.streams[0]), cudaSuccess);
     EXPECT_TRUE(sim::take_findings().empty());
+}
+// It ends at the patience of the simulator, and with NCCL never.
+TEST(Nccl, AnAbortWaitsForAGraphThatHoldsACollective) {
+    sim::Config config;
+    config.patience_ms = 100;
+    sim::configure(config);
+    ncclUniqueId id;
+    ncclGetUniqueId(&id);
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    float* x = nullptr;
+    for (const bool graph_first : {true, false}) {
+        ncclCommInitRank(&comm, 1, id, 0);
+        cudaStreamCreate(&stream);
+        cudaMalloc(&x, 4);
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t exec = nullptr;
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        ncclAllReduce(x, x, 1, ncclFloat, ncclSum, comm, stream);
+        cudaStreamEndCapture(stream, &graph);
+        cudaGraphInstantiate(&exec, graph, 0);
+        cudaGraphDestroy(graph);
+        if (graph_first) cudaGraphExecDestroy(exec);
+        EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+        if (!graph_first) cudaGraphExecDestroy(exec);
+        cudaStreamDestroy(stream);
+        cudaFree(x);
+        const auto findings = sim::take_findings();
+        ASSERT_EQ(findings.size(), graph_first ? 0u : 1u);
+        if (!graph_first) {
+            EXPECT_EQ(findings[0].text, "ncclCommAbort of rank 0 waits for a graph that holds collectives of its communicator");
+        }
+    }
+    sim::configure({});
 }
 TEST(Nccl, ACommunicatorIsNotDestroyedAmidACollective) {
     TwoRanks two;
