@@ -160,18 +160,31 @@ TEST(NcclWorld, ASendThatIsRefusedClosesItsGroup) {
     EXPECT_FALSE(sim::take_findings().empty());
 }
 
-// A rank that throws while others wait for it on their GPUs aborts NCCL; destroying a communicator would wait for them.
+// A rank that throws while others wait for it on their GPUs aborts NCCL, whether it tells the world before its groups go or not;
+// destroying a communicator would wait for the others. They learn why.
 TEST(NcclWorld, ARankThatThrowsDoesNotWaitForThoseWhoWaitForIt) {
     const OnGpus gpus(nccl_test::immediate);
-    const std::string error = error_of({.buffer_bytes = 1}, 30, [](World&, World& world) {
-        const auto group = world.everyone();
-        const comm_suite::Worker stream(1);
-        comm_suite::Numbers<float> in(world.rank() == 0 ? 4000 : 8), out(8000);
-        group->all_gather(stream, View<float>(out.data(), {8000}), View<const float>(in.data(), {4000}));
-        stream.synchronize();
-    });
-    EXPECT_NE(error.find("nccl: invalid argument"), std::string::npos) << error;
-    EXPECT_EQ(sim::take_findings().size(), 1u);  // that rank 1's buffer is too small
+    for (const bool tells : {true, false}) {
+        std::string said;
+        const std::string error = error_of({.buffer_bytes = 1}, 30, [&](World&, World& world) {
+            const auto group = world.everyone("tp");
+            const comm_suite::Worker stream(1);
+            comm_suite::Numbers<float> in(world.rank() == 0 ? 4000 : 8), out(8000);
+            try {
+                group->all_gather(stream, View<float>(out.data(), {8000}), View<const float>(in.data(), {4000}));
+                stream.synchronize();
+                group->barrier();
+            } catch (const Error& e) {
+                if (world.rank() == 0) said = e.what();
+                if (tells) world.abort(e.what());
+                throw;
+            }
+        });
+        EXPECT_NE(error.find("rank 1: nccl: invalid argument"), std::string::npos) << error;
+        EXPECT_TRUE(said.starts_with("tp group of ranks 0,1: ")) << said;  // all_gather (#1), or the barrier behind it
+        EXPECT_NE(said.find("): rank 1 left: nccl: invalid argument"), std::string::npos) << said;
+        EXPECT_EQ(sim::take_findings().size(), 1u);  // that rank 1's buffer is too small
+    }
 }
 
 // A group of one is in nobody's way: that it goes where an exception is caught ends nothing of the others.
