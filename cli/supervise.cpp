@@ -46,10 +46,9 @@ std::int64_t newest_step(const Supervision& how) {
 std::string how_it_ended(int status) {
     if (WIFSIGNALED(status)) return concat("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
     const int code = WEXITSTATUS(status);
-    const char* why = code == static_cast<int>(ExitCode::peer)     ? " (a rank left or did not come)"
-                      : code == static_cast<int>(ExitCode::hang)   ? " (it hung)"
-                      : code == static_cast<int>(ExitCode::device) ? " (this machine computes wrongly)"
-                                                                   : "";
+    const char* why = code == static_cast<int>(ExitCode::peer)   ? " (a rank left or did not come)"
+                      : code == static_cast<int>(ExitCode::hang) ? " (it hung)"
+                                                                 : "";
     return concat("ended with code ", code, why);
 }
 
@@ -58,7 +57,7 @@ std::string hopeless(int code) {
     if (code == static_cast<int>(ExitCode::usage)) return "the configuration was refused, and would be again";
     if (code == static_cast<int>(ExitCode::fault)) return "what was found must be looked at first";
     if (code == static_cast<int>(ExitCode::device))
-        return "this machine failed its self-test; go on from the run's checkpoints on another one";
+        return "a machine failed its self-test, or a rank stands out (--watch.even); go on from the run's checkpoints without that machine";
     return {};
 }
 

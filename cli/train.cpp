@@ -56,7 +56,7 @@ void train_to_end(Run& run) {
         std::fprintf(stderr, "keel: warning: %s\n", e.what());
     }
     if (first) print_sources(run.data, run.progress.samples, "took");
-    if (first) std::printf("report: %s\n", report.c_str());
+    if (!report.empty()) std::printf("report: %s\n", report.c_str());
     if (run.findings->stop()) run.ranks.world.barrier();  // until rank 0 has told all of it
 }
 

@@ -275,7 +275,8 @@ struct WatchSection {
         KEEL_FIELD(heartbeat_s, "seconds between two writes of where a rank stands, to RUN/heartbeat/; 0 writes nothing");
         KEEL_FIELD(self_test, "before the first step, test every core by products and patterns whose result is known");
         KEEL_FIELD(self_test_interval, "steps between further self-tests; 0 tests at the start only");
-        KEEL_FIELD(even, "do not train where a rank's matrix products are faster or slower than the median rank's by more than a tenth");
+        KEEL_FIELD(even, "do not train where a rank's matrix products are faster or slower than the median rank's by more than a tenth "
+                         "and by more than most; compares three ranks or more, none of which share processors");
     }
 };
 

@@ -19,7 +19,6 @@
 #include "engine/generate.h"
 #include "engine/observe/datasheet.h"
 #include "engine/observe/mfu.h"
-#include "engine/observe/matmul_peak.h"
 #include "engine/observe/print.h"
 #include "engine/model_shape.h"
 #include "engine/open_model.h"
@@ -313,10 +312,7 @@ Run::Run(Config asked, World* given)
     model = make_model(config, backend, training_use(config, ranks.place), ranks);
     executor = std::make_unique<Executor>(config, backend.stream, ranks, *model);
     graph.emplace(backend, config.run.graph && can_be_one_graph(config));
-    if (!config.inject.faults.empty()) {
-        inject.emplace(config, backend, world.rank(), world.size(), *model);
-        if (first) warn(inject->warning());
-    }
+    if (!config.inject.faults.empty()) inject.emplace(config, backend, world.rank(), world.size(), *model);
     findings.emplace(config.run.dir, ranks.world, world.host(), config.ckpt.resume != "none");
     replicas.emplace(config, stream, ranks, *model, world.host(), *findings);
     if (config.fault.mode != "disabled") {
@@ -358,14 +354,13 @@ Run::Run(Config asked, World* given)
             config_json = source.config_json;
         }
     }
+    if (inject && first) warn(inject->warning(progress.steps + 1));
     startup.enter(Startup::load);
     begin_observing(*this);
     std::vector<std::string> gpus = gpus_of_host(*this, ranks.world);
-    RankRates rates = timed(startup, Startup::ceiling, [&] {
-        const bool own_processors = gpu || stream.threads() <= static_cast<int>(cores_to_test(world.local_rank(), world.local_size()).size());
-        return gather_rates(ranks.world, stream, world.host(), matmul_peak(backend, model->dtype(), !own_processors), own_processors);
-    });
-    if (config.watch.even) expect_even(rates);
+    RankRates rates = timed(startup, Startup::ceiling, [&] { return measure_rates(ranks.world, backend, model->dtype(), world.host()); });
+    if (config.watch.even)
+        if (const std::string why = expect_even(rates); first && !why.empty()) warn(why);
     if (!first) return;
     // Whoever starts anew, or further back, begins another history: the next automatic resume must not find the old one.
     if (config.ckpt.resume != "auto")

@@ -2,9 +2,9 @@
 //
 // Eight tiles of 16 rows by 64 bytes, all of full size; what is smaller is padded with zeros. C += A B on tiles:
 // C [16][16] float, A [16][32] bf16, B [16 pairs of k][16 columns][2] bf16. Every element is one chain over k, so where
-// it stands in a tile does not show in its bits. Built where the compiler may use them (KEEL_ARCH); asked for at run time. A
-// thread configures before its first tile instruction (`Tiles`) and releases afterwards, which keeps its context
-// switches small.
+// it stands in a tile does not show in its bits. Built where KEEL_ARCH has them (sapphirerapids, or native on such a processor:
+// __AMX_TILE__, __AMX_BF16__); asked for at run time. A thread configures before its first tile instruction (`Tiles`) and
+// releases afterwards, which keeps its context switches small.
 #pragma once
 
 #if defined(__x86_64__) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \

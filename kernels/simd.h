@@ -231,7 +231,7 @@ template <class Body> inline void sweep(std::int64_t n, Body body) {
 
 // e^x for x in [-87.33, 88.7228], the core of exp. x = n ln2 + r with |r| <= ln2 / 2. e^r = 1 + r + r^2 q(r), q of
 // degree 4 fitted for least maximum relative error (2^-27.8 with rounded coefficients). 2^n is added to the exponent
-// field: p * 2^n is a normal number on this range. NaN stays NaN.
+// field: p * 2^n is a normal number on this range. NaN stays NaN (exp_coarse says which).
 inline Float exp_in_range(Float x) {
     const Float t = x * 1.44269504088896341f + 12582912.0f;       // + 1.5 * 2^23: the low bits of t are the integer n
     const Float n = t - 12582912.0f;
@@ -275,9 +275,9 @@ inline Float at_most(Float bound, Float x) {
 }
 
 // e^x to within 2^-16.5 of itself, for what is rounded to bf16: less than 2^-126 below -87.33, and in the end 0; infinity
-// from 88.73 on; NaN stays NaN. It is 2^t with t = x log2(e), whose two roundings are at most 1.5 2^-24 |t| and make ln 2
-// times that of the result, 2^-16.9 at |t| = 128; 2^r on |r| <= 1/2 by a polynomial fitted for least maximum relative error,
-// 2^-18.4. At -127 and 128 r is 0, the polynomial 1, and its exponent becomes that of 0 and of infinity.
+// from 88.73 on; NaN stays NaN if its low 8 bits are 0 (of arithmetic's own). It is 2^t with t = x log2(e), whose roundings,
+// at most 1.5 2^-24 |t|, make ln 2 times that of the result, 2^-16.9 at |t| = 128; 2^r on |r| <= 1/2 by a polynomial fitted for least
+// maximum relative error, 2^-18.4. At -127 and 128 r is 0, the polynomial 1, its exponent becomes that of 0 and of infinity.
 inline Float exp_coarse(Float x) {
     const Float c = at_least(set(-127.0f), at_most(set(128.0f), x * 1.44269504088896341f));
     const Float t = c + 12582912.0f, r = c - (t - 12582912.0f);  // 1.5 * 2^23: the low bits of t are an integer

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <sstream>
 #include <thread>
 
@@ -69,8 +70,10 @@ Injector::Injector(const Config& config, const Backend& backend, int rank, int r
         if (fault.rank >= ranks) fail_usage(where, "rank ", fault.rank, " is none of the run's ", ranks);
         if (fault.ranks >= ranks) fail_usage(where, "ranks=", fault.ranks, ": besides rank 0 the run has ", ranks - 1);
         const Random random(config.inject.seed, Purpose::test, concat(i, fault.text));
+        const auto alike = 1 + std::ranges::count(std::span(faults).first(i), fault.text, &InjectedFault::text);
         for (const int whose : sufferers(fault, random, ranks)) {
-            armed_.push_back({.fault = fault, .rank = whose, .random = random, .waits = fault.delay >= 0});
+            armed_.push_back({.fault = fault, .name = alike == 1 ? fault.text : concat(fault.text, " #", alike), .rank = whose,
+                              .random = random, .waits = fault.delay >= 0});
             if (whose != rank) continue;
             if (!fault.tensor.empty() && !model.params().has(fault.tensor))
                 fail_usage(where, "rank ", whose, " holds no part of ", fault.tensor, "; name a rank that does");
@@ -86,21 +89,24 @@ Injector::Injector(const Config& config, const Backend& backend, int rank, int r
         std::istringstream words(line);
         int whose = -1;
         std::int64_t step = 0;
-        std::string text;
-        if (words >> whose >> step >> text && whose == rank) struck_.emplace(step, text);
+        std::string fault;
+        if (!(words >> whose >> step) || !std::getline(words >> std::ws, fault)) continue;
+        for (Armed& a : armed_)
+            if (a.rank == whose && a.name == fault) a.struck.insert(step);
     }
-    for (Armed& a : armed_) {  // whose time came in an earlier start
-        const auto earlier = std::ranges::find(struck_, a.fault.text, &std::pair<std::int64_t, std::string>::second);
-        if (a.rank == rank && a.waits && !a.fault.lasting && earlier != struck_.end()) a.fault.step = earlier->first, a.waits = false;
-    }
+    for (Armed& a : armed_)  // whose time came in an earlier start
+        if (a.waits && !a.fault.lasting && !a.struck.empty()) a.fault.step = *a.struck.begin(), a.waits = false;
 }
 
-std::string Injector::warning() const {
+std::string Injector::warning(std::int64_t first_step) const {
     std::string out = "faults will be injected into this run (--inject.faults):";
     for (const Armed& a : armed_) {
         out += concat("\n  rank ", a.rank, ": ", a.fault.text);
         if (!a.fault.text.starts_with(concat(name(a.fault.kind), ","))) out += concat(", drawn: ", name(a.fault.kind));
-        if (a.waits) out += print(", %.2f s after the beginning of step %lld", a.fault.delay, static_cast<long long>(a.fault.step));
+        if (!a.struck.empty()) out += concat(", has struck at step ", *a.struck.rbegin());
+        if (a.waits)
+            out += print(", %.2f s after the beginning of step %lld in this start", a.fault.delay,
+                         static_cast<long long>(std::max(a.fault.step, first_step)));
     }
     return out;
 }
@@ -109,11 +115,11 @@ std::uint64_t Injector::draw(const Armed& a, int what, std::uint64_t below) cons
     return a.random.bits64(static_cast<std::uint64_t>(draws * step_ + what)) % below;
 }
 
-void Injector::tell(const Armed& a, const std::string& what) {
+void Injector::tell(Armed& a, const std::string& what) {
     std::fprintf(stderr, "keel: injected at step %lld on rank %d: %s: %s\n", static_cast<long long>(step_), rank_, name(a.fault.kind),
                  what.c_str());
-    if (!struck_.emplace(step_, a.fault.text).second) return;
-    const std::string line = concat(rank_, " ", step_, " ", a.fault.text, "\n");
+    if (!a.struck.insert(step_).second) return;
+    const std::string line = concat(rank_, " ", step_, " ", a.name, "\n");
     const int fd = ::open(record_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     const bool written = fd >= 0 && ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
     if (fd >= 0) ::close(fd);
@@ -144,7 +150,7 @@ void Injector::begin(std::int64_t step) {
         if (f.kind == FaultKind::disk_full)
             for (std::int64_t ago = 1; ago < f.steps; ++ago)
                 if (f.due(step - ago)) files_->fill_disk(rank_, ranks_, true);
-        if (!f.due(step) || (!f.lasting && struck_.contains({step, f.text}))) continue;
+        if (!f.due(step) || (!f.lasting && a.struck.contains(step))) continue;
         if (f.of_gradient()) a.here = true;
         else if (std::exchange(a.last, step) != step) strike(a);  // what it did to memory is still there when a step runs again
     }
@@ -191,7 +197,7 @@ int Injector::tensor_of(const Armed& a) const {
     return static_cast<int>(std::ranges::find(specs, a.fault.tensor, &Param::name) - specs.begin());
 }
 
-void Injector::strike_parameter(const Armed& a) {
+void Injector::strike_parameter(Armed& a) {
     model_.gradients().need_all();  // what is still on its way from other replicas would undo it
     const Param& p = model_.params().specs[static_cast<std::size_t>(tensor_of(a))];
     const auto element = static_cast<std::int64_t>(draw(a, what_element, static_cast<std::uint64_t>(p.size())));
@@ -218,7 +224,7 @@ Tampering Injector::tampering() {
     return {.product = [](int, std::span<float> product) { product.front() += 1; }, .memory = {}};
 }
 
-void Injector::corrupt_checkpoint(const Armed& a) {
+void Injector::corrupt_checkpoint(Armed& a) {
     fs::path newest;
     const fs::path root = fs::path(config_.run.dir) / "checkpoints";
     for (const auto& entry : fs::directory_iterator(root))

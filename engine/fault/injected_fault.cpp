@@ -111,13 +111,13 @@ InjectedFault parse(const std::string& text, const Config& config, const Random&
         fail_usage(where, "no step is given; write step=7 for the seventh, after=60 for a minute later, or mttf=600 for a random time, "
                    "in the mean ten minutes");
     if (!has("step")) fault.step = 1;
-    if (!(after >= 0 && after < 1e9)) fail_usage(where, "after=", after, "; it must be at least 0");
-    if (has("mttf") && !(mttf > 0 && mttf < 1e9)) fail_usage(where, "mttf=", mttf, "; it must be more than 0");
+    if (!(after >= 0 && after < 1e9)) fail_usage(where, "after=", after, "; it must be at least 0, and less than 1e9");
+    if (has("mttf") && !(mttf > 0 && mttf < 1e9)) fail_usage(where, "mttf=", mttf, "; it must be more than 0, and less than 1e9");
     if (has("rank") && has("ranks")) fail_usage(where, "rank names one, and ranks draws some; leave one of them out");
     if (has("ranks") && fault.ranks < 1) fail_usage(where, "ranks=", fault.ranks, "; it must be at least 1");
     if (has("every") && fault.every < 1) fail_usage(where, "every=", fault.every, "; it must be at least 1");
     if (has("rank") && fault.rank < 0) fail_usage(where, "rank=", fault.rank, "; ranks begin at 0");
-    if (!(fault.seconds >= 0 && fault.seconds < 1e9)) fail_usage(where, "seconds=", fault.seconds, "; it must be at least 0");
+    if (!(fault.seconds >= 0 && fault.seconds < 1e9)) fail_usage(where, "seconds=", fault.seconds, "; it must be at least 0, and less than 1e9");
     if (fault.steps < 1) fail_usage(where, "steps=", fault.steps, "; it must be at least 1");
     if (fault.step < 1 || fault.step > config.train.steps)
         fail_usage(where, "step ", fault.step, " is none of the run's, which are 1 to ", config.train.steps);

@@ -7,8 +7,9 @@
 //
 // Of several kinds one is drawn, by their weights: "kill:3/hang:1". Instead of a step a time can be told: after=S seconds,
 // mttf=M for a random time of mean M (exponentially distributed: of a machine that does not age), or both, one after the
-// other; from when the run begins its first step, or the one that is told. The fault is then of the first step that begins
-// past that time.
+// other; from when a start of the run begins its first step, or the one that is told: a run that is started again before that
+// time waits anew. The fault is then of the first step that begins past that time. Each rank has a clock of its own, so that
+// several ranks (`ranks=n`) may suffer it in different steps.
 #pragma once
 
 #include <cstdint>

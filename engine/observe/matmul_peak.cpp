@@ -73,12 +73,16 @@ double SquareProduct::flops() const {
     return 2 * n * n * n * repeats_;
 }
 
-double matmul_peak(const Backend& backend, Dtype dtype, bool shared) {
+std::int64_t peak_product(const Backend& backend, Dtype dtype) {
+    if (!backend.gpu) return 1024;
+    std::int64_t n = 8192;  // small products are bound by their edges; but the run has taken what memory it needs
+    while (n > 1024 && SquareProduct::bytes(dtype, n) > backend.gpu->free_bytes() / 2) n /= 2;
+    return n;
+}
+
+double matmul_peak(const Backend& backend, Dtype dtype, std::int64_t n, bool shared) {
     if (backend.stream.device() == Device::cudasim) return 0;  // its seconds are no device's
     constexpr double enough_seconds = 0.15;
-    std::int64_t n = 1024;
-    if (backend.gpu)  // small products are bound by their edges; but the run has taken what memory it needs
-        for (n = 8192; n > 1024 && SquareProduct::bytes(dtype, n) > backend.gpu->free_bytes() / 2;) n /= 2;
     const SquareProduct product(backend, dtype, n, backend.gpu ? 10 : 1);
     double best = 1e9, all = 0;
     int products = 0;

@@ -32,9 +32,12 @@ private:
     std::unique_ptr<Operands> operands_;
 };
 
-// FLOP/s on all threads of the backend's stream, or on its GPU: the best of a few large products. Takes about a fifth of a
+// The `n` that is large enough, or the largest there is memory for. Ranks that are to be compared take the least of theirs.
+std::int64_t peak_product(const Backend& backend, Dtype dtype);
+
+// FLOP/s on all threads of the backend's stream, or on its GPU: the best of a few products of [n, n]. Takes about a fifth of a
 // second. 0 on a simulated GPU. `shared`: other ranks measure on the same processors meanwhile; then it is the mean, since the
 // best is of a moment when the others stood still.
-double matmul_peak(const Backend& backend, Dtype dtype, bool shared = false);
+double matmul_peak(const Backend& backend, Dtype dtype, std::int64_t n, bool shared);
 
 }  // namespace keel

@@ -16,8 +16,8 @@ namespace keel {
 // Exit codes of the binary. A usage error is one that --help would have prevented. `peer` is a consequence: another rank left,
 // or a collective was not joined by all in time; the cause is told by the rank that exits with another code, if one does.
 // `open` and `fault`: a step looked wrong, and another start will tell why, or it is known (engine/fault/finding.h).
-// `hang`: a rank gave no sign of life, and --watch.leave says what then. `device`: this machine failed its self-test.
-// docs/operations.md has them all, for whoever starts runs.
+// `hang`: a rank gave no sign of life, and --watch.leave says what then. `device`: a machine failed its self-test, or a rank
+// stands out (--watch.even). docs/operations.md has them all, for whoever starts runs.
 enum class ExitCode : int { ok = 0, failure = 1, usage = 2, peer = 3, open = 16, fault = 17, hang = 18, device = 19 };
 
 class Error : public std::runtime_error {

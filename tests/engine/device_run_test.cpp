@@ -206,7 +206,7 @@ TEST_F(DeviceRun, NoShareOfAPeakIsClaimedForASimulatedGpu) {
     Config c = config("peak", "cudasim");
     keel::Run run(c);
     const Backend backend(*run.gpu, *run.queue, run.stream);
-    EXPECT_EQ(matmul_peak(backend, Dtype::bf16), 0);
+    EXPECT_EQ(matmul_peak(backend, Dtype::bf16, peak_product(backend, Dtype::bf16), false), 0);
     EXPECT_EQ(run.config.observe.device_peak, "");
     const SquareProduct product(backend, Dtype::bf16, 64, 2);
     product();

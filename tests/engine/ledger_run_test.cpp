@@ -2,6 +2,7 @@
 // run was stopped or fell.
 #include <gtest/gtest.h>
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -207,11 +208,37 @@ TEST_F(Books, RanksAreComparedAtLogLinesOnly) {
 
 TEST_F(Books, TheCeilingOfARunIsTheSumOfWhatItsRanksReachAtOnce) {
     Config c = config("ceiling");
-    c.parallel.dp = 2, c.watch.even = true;  // neither of two stands out
+    c.parallel.dp = 2;
     train_whole(c);
     const auto start = records(c, "start").at(0), rates = records(c, "rates").at(0);
     EXPECT_GT(rates["matmul_peak_min"].get<double>(), 0);
     EXPECT_EQ(start["matmul_peak"].get<double>(), rates["matmul_peak_min"].get<double>() + rates["matmul_peak_max"].get<double>());
+}
+
+// Ranks take turns on a processor that they are bound to together; who had the luckiest turn is no better than the others.
+TEST_F(Books, RanksOfOneProcessorAreNotComparedAndWhoAskedForEvenOnesIsTold) {
+    cpu_set_t all, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    int first = 0;
+    while (!CPU_ISSET(first, &all)) ++first;
+    CPU_SET(first, &one);
+    Config c = config("one processor");
+    c.parallel.dp = 4, c.watch.even = true;
+    testing::internal::CaptureStderr();
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    std::string refused;
+    try {
+        train_whole(c);
+    } catch (const Error& e) {
+        refused = e.what();
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+    const std::string told = testing::internal::GetCapturedStderr(), words = "--watch.even compares nothing here: ranks share processors";
+    EXPECT_EQ(refused, "");
+    EXPECT_NE(told.find(words), std::string::npos) << told;
+    EXPECT_EQ(told.find(words), told.rfind(words)) << told;  // by one rank
+    EXPECT_TRUE(records(c, "uneven").empty());
 }
 
 TEST_F(Books, ASlowRankIsWarnedAboutOnceByItsNumberAndHost) {
