@@ -68,6 +68,14 @@ TEST_F(Fault, ABadStepLeavesWith16ThenWith17AndIsGonePastBySkippingIt) {
     EXPECT_HAS(log("bad"), "{\"event\":\"skip\",\"step\":5,\"samples\":20}");
 }
 
+TEST_F(Fault, AReportThatCannotBeWrittenIsWarnedAboutAndTheCodeIsTheFaults) {
+    fs::create_directories(dir_.path() / "no report" / "report.html");
+    ASSERT_EQ(train("no report", "--inject.faults grad_nan,step=2,lasting "), 16) << err("no report");
+    EXPECT_HAS(err("no report"), "keel: warning: ");
+    EXPECT_HAS(err("no report"), "report.html");
+    EXPECT_EQ(read_all(dir_.path() / "no report.out").find("report: "), std::string::npos);
+}
+
 TEST_F(Fault, AnErrorOfTheHardwareLeavesWith17AndTheNextStartEndsAsIfNothingHadBeen) {
     const std::string validate = "--fault.mode validate --fault.interval 1 ";
     ASSERT_EQ(train("calm", validate), 0) << err("calm");
