@@ -118,7 +118,8 @@ std::string expect_even(const RankRates& rates) {
     std::string text;
     for (const Outlier& o : rates.uneven()) text += uneven_text(rates, o) + ". ";
     if (!text.empty())
-        throw Error(concat("ranks are not even (--watch.even): ", text, "Take that machine out, or train all the same with --watch.even false"),
+        throw Error(concat("ranks are not even (--watch.even): ", text, "Take that machine out, or train all the same with ",
+                           "--watch.even false"),
                     std::source_location::current(), ExitCode::device);
     const std::string nothing = "--watch.even compares nothing here: ";
     if (rates.flops_per_second.size() < 3) return nothing + "of fewer than three ranks none stands out";
