@@ -25,11 +25,13 @@ case $1 in
     layer) printf '[]\n' >"$4"; echo "a \"layer\"" ;;
 esac
 PROGRAM
-printf '#!/bin/sh\n' | tee keel tests/sim/test_conformance >tests/sim/test_sim_kernels
+printf '#!/bin/sh\n' | tee keel >tests/sim/test_conformance  # neither says anything: no test was run
+printf '#!/bin/sh\necho "[  PASSED  ] 0 tests."\necho "[  SKIPPED ] 3 tests, listed below:"\n' >tests/sim/test_sim_kernels
 chmod +x keel tests/gpu/gpu_check tests/sim/*
 
 code=0
-"$check" --build "$folder/build" --out "$folder/out" --device cudasim ceilings gemm bandwidth layer >"$folder/said" || code=$?
+"$check" --build "$folder/build" --out "$folder/out" --device cudasim \
+    ceilings gemm bandwidth layer conformance correctness hopper >"$folder/said" || code=$?
 expect() { grep -qE -- "$2" "$folder/$1" || { echo "$1 does not say \"$2\":"; cat "$folder/$1"; exit 1; }; }
 [[ $code == 1 ]] || { echo "ended with $code"; cat "$folder/said"; exit 1; }
 expect out/ceilings.json '"status": "stopped by limit", "exit": 124, .*said last: copying", "rows": \['
@@ -37,5 +39,8 @@ expect out/ceilings.json '"what": "copy"'
 expect out/gemm.json '"status": "slow", "exit": 3, .*"2 of 30 are below their goals"'
 expect out/bandwidth.json '"status": "bad", "exit": 1, .*"no memory", "rows": null'
 expect out/layer.json '"status": "good", "exit": 0, .*"a \\"layer\\""'
+expect out/conformance.json '"status": "bad", .*"no test was run"'
+expect out/correctness.json '"status": "bad", "exit": 77, .*"no test was run"'
+expect out/hopper.json '"status": "skipped", "exit": 77, .*"no test was run"'
 expect said '^ceilings +stopped by limit '
 expect said '^layer +good '
