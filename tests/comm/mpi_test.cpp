@@ -26,7 +26,7 @@ Outcome mpirun(int ranks, const std::string& what, const char* network = shared_
     // `timeout` is for a test that would hang.
     const std::string command =
         concat("timeout 60 " KEEL_MPIEXEC " --allow-run-as-root --oversubscribe --bind-to none --mca pml ob1 ", network,
-               " -np ", ranks, " " KEEL_COMM_RANKS " ", what, " 2>&1");
+               " -np ", ranks, " '" KEEL_COMM_RANKS "' ", what, " 2>&1");
     const auto begin = std::chrono::steady_clock::now();
     Outcome outcome{-1, "", 0};
     FILE* pipe = popen(command.c_str(), "r");

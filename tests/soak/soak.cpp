@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using test::Job, test::checkpoint_of, test::differing, test::logged, test::tensors_of;
 
 constexpr int ranks = 4;
-constexpr double patience = 120;  // seconds: nothing may take longer, or it hangs
+constexpr double patience = 120;  // seconds: nothing may take longer, or it hangs; --watch.start_s, for checkpoints too, is half of it
 
 struct Options {
     double seconds = 20;
@@ -95,7 +95,7 @@ private:
             "--train.micro_batch 1 --optim.schedule constant --run.threads 1 --parallel.tp 2 --parallel.dp 2 ",
             "--parallel.vocab_multiple 1 --train.log_interval 1000 --train.steps ", o_.steps, " --run.dir '",
             (o_.dir / run).string(), "' --ckpt.interval 40 --ckpt.async true --ckpt.local_interval 15 --ckpt.local_dir '",
-            (o_.dir / "local").string(), "' --watch.step_s 2 --watch.leave true --watch.heartbeat_s 0.5 ",
+            (o_.dir / "local").string(), "' --watch.step_s 2 --watch.start_s 60 --watch.leave true --watch.heartbeat_s 0.5 ",
             "--watch.self_test_interval 100 --fault.mode validate --fault.interval 1 --fault.tolerate 1000 ", more);
         return processes ? concat(KEEL_MPIEXEC " --allow-run-as-root --oversubscribe --bind-to none --mca pml ob1 ",
                                   "--mca btl self,vader -np ", ranks, " ", train)
