@@ -92,7 +92,7 @@ TEST(MpiFail, AWorldThatIsNotTheLaunchersIsRefused) {
     // As if keel had been started by the mpirun of another MPI: each process would be a world of its own.
     FILE* pipe = popen(
         "timeout 60 env -i PATH=/usr/bin:/bin HOME=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-        "PMI_RANK=1 PMI_SIZE=4 " KEEL_COMM_RANKS " suite 2>&1",
+        "PMI_RANK=1 PMI_SIZE=4 '" KEEL_COMM_RANKS "' suite 2>&1",
         "r");
     ASSERT_TRUE(pipe);
     std::string said;
