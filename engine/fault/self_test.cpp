@@ -13,6 +13,7 @@
 
 #include "engine/fault/known_product.h"
 #include "engine/fault/patterns.h"
+#include "kernels/base/affinity.h"
 #include "kernels/base/error.h"
 #include "kernels/base/pages.h"
 #include "kernels/matmul.h"
@@ -90,12 +91,7 @@ private:
 }  // namespace
 
 std::vector<int> cores_to_test(int local_rank, int local_size) {
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    std::vector<int> cores;
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0) return cores;  // more processors than a cpu_set_t holds
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-        if (CPU_ISSET(core, &mine)) cores.push_back(core);
+    std::vector<int> cores = available_processors();
     if (static_cast<long>(cores.size()) < sysconf(_SC_NPROCESSORS_ONLN) || local_size <= 1) return cores;  // bound, or alone
     std::vector<int> share;
     for (std::size_t i = 0; i < cores.size(); ++i)

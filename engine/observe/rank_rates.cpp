@@ -1,7 +1,5 @@
 #include "engine/observe/rank_rates.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,6 +10,7 @@
 #include "engine/observe/matmul_peak.h"
 #include "engine/observe/print.h"
 #include "engine/observe/rank_times.h"
+#include "kernels/base/affinity.h"
 #include "kernels/base/error.h"
 
 namespace keel {
@@ -74,12 +73,9 @@ std::vector<Workplace> gather_workplaces(Group& world, const Workplace& own) {
 
 RankRates measure_rates(Group& world, const Backend& backend, Dtype dtype, const std::string& host) {
     Workplace own{.host = host, .processors = {}, .threads = 0, .product = peak_product(backend, dtype)};
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    if (!backend.gpu && sched_getaffinity(0, sizeof mine, &mine) == 0) {
+    if (!backend.gpu) {
         own.threads = backend.host.threads();
-        for (int p = 0; p < CPU_SETSIZE; ++p)
-            if (CPU_ISSET(p, &mine)) own.processors.push_back(p);
+        own.processors = available_processors();
     }
     const std::vector<Workplace> places = gather_workplaces(world, own);
     return gather_rates(world, backend.host, places, matmul_peak(backend, dtype, least_product(places), crowded(places)));

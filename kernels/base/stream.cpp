@@ -1,7 +1,5 @@
 #include "kernels/base/stream.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/affinity.h"
 #include "kernels/base/error.h"
 #include "kernels/base/pages.h"
 
@@ -29,10 +28,8 @@ void relax() {
 }  // namespace
 
 int available_cpus() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return std::max(1u, std::thread::hardware_concurrency());
-    return std::max(1, CPU_COUNT(&set));
+    const std::size_t known = available_processors().size();
+    return static_cast<int>(known ? known : std::max(1u, std::thread::hardware_concurrency()));
 }
 
 struct Stream::Crew {

@@ -121,7 +121,7 @@ train() {
     local planned
     planned=$(grep -o '"planned_bytes":[0-9]*' "$log" | head -1 | cut -d: -f2)
     local goal=0  # tokens/s, of an H200
-    if ! tiny && "$keel" devices | grep -q H200; then goal=60000; fi
+    if ! tiny && [[ "$("$keel" devices)" == *H200* ]]; then goal=60000; fi
     # The median of the steps after the first five; MFU of the model's 7.817 GFLOP a token against 989 TFLOP/s.
     awk -v planned="$planned" -v used="$used" -v tiny="$size" -v goal="$goal" -F'"tokens_per_second":' '
         function loss(line) { sub(/.*"loss":/, "", line); return line + 0 }
