@@ -80,7 +80,7 @@ std::int64_t keys_per_task(const Sizes& s) {
 template <class T>
 bool uses_tiles([[maybe_unused]] float scale) {
 #if KEEL_AMX
-    return std::is_same_v<T, bf16> && scale > 0 && amx::available();
+    return std::is_same_v<T, bf16> && scale > 0 && bf16_unit() == Bf16Unit::tiles;
 #else
     return false;
 #endif

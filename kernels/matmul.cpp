@@ -4,6 +4,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/matmul_amx.h"
+#include "kernels/matmul_dot.h"
 #include "kernels/matmul_float.h"
 
 namespace keel {
@@ -194,7 +195,11 @@ void matmul(Stream& stream, const Matmul<T, C>& p) {
              matmul_workspace_bytes);
 #if KEEL_AMX
     if constexpr (std::is_same_v<T, bf16>)
-        if (amx::available()) return multiply<gemm::AmxPath>(stream, p);
+        if (bf16_unit() == Bf16Unit::tiles) return multiply<gemm::PairsPath<gemm::TileUnit>>(stream, p);
+#endif
+#if KEEL_BF16_PAIRS
+    if constexpr (std::is_same_v<T, bf16>)
+        if (bf16_unit() == Bf16Unit::dots) return multiply<gemm::PairsPath<gemm::DotUnit>>(stream, p);
 #endif
     multiply<gemm::FloatPath>(stream, p);
 }
@@ -205,16 +210,19 @@ void matmul_serial(const Matmul<T, C>& p, std::byte* workspace) {
     if (p.k == 0) return without_k(p);
 #if KEEL_AMX
     if constexpr (std::is_same_v<T, bf16>)
-        if (amx::available()) return multiply_alone<gemm::AmxPath>(p, workspace);
+        if (bf16_unit() == Bf16Unit::tiles) return multiply_alone<gemm::PairsPath<gemm::TileUnit>>(p, workspace);
+#endif
+#if KEEL_BF16_PAIRS
+    if constexpr (std::is_same_v<T, bf16>)
+        if (bf16_unit() == Bf16Unit::dots) return multiply_alone<gemm::PairsPath<gemm::DotUnit>>(p, workspace);
 #endif
     multiply_alone<gemm::FloatPath>(p, workspace);
 }
 
 template <class T>
 const char* matmul_isa() {
-#if KEEL_AMX
-    if (std::is_same_v<T, bf16> && amx::available()) return "amx-bf16";
-#endif
+    if (std::is_same_v<T, bf16> && bf16_unit() == Bf16Unit::tiles) return "amx-bf16";
+    if (std::is_same_v<T, bf16> && bf16_unit() == Bf16Unit::dots) return "avx512-bf16";
 #if defined(__AVX512F__)
     return "avx512";
 #elif defined(__AVX2__) && defined(__FMA__)

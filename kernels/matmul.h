@@ -4,8 +4,8 @@
 // k is cut into blocks, from k alone. An element of C is the blocks' sums added in order (after what was in C, if
 // accumulated); a block's sum is one chain of multiply-adds from zero. Neither m, n, the tiles nor the thread changes
 // that order, which is why a batch may be cut anywhere and any number of threads gives the same bits. The processor's
-// tile registers, where bf16 uses them, go on from block to block in one chain (from what was in C), order its terms by
-// their own fixed rule, and take subnormal numbers as zero. oneDNN was measured beside it (tests/bench): it allocates on
+// tiles and dot products, where bf16 uses them (kernels/bf16_unit.h), go on from block to block in one chain (from what was
+// in C), order its terms by their own fixed rule, and take subnormal numbers as zero. oneDNN was measured beside it (tests/bench): it allocates on
 // the heap in every call, and a step may not (docs/memory.md).
 //
 // Layout  strides in elements; one stride of each operand must be 1. C's columns are contiguous. Huge pages are worth a
@@ -46,8 +46,8 @@ template <class T, class C>
 void matmul_serial(const Matmul<T, C>& args, std::byte* workspace);
 constexpr std::int64_t matmul_workspace_bytes = 2 << 20;
 
-// Instruction set in use for T, for the log: "avx512", "avx2", "amx-bf16", "scalar". Float's is chosen by the compiler
-// (KEEL_ARCH); tile registers are asked for at run time, in a build that may use them.
+// Instruction set in use for T, for the log: "avx512", "avx2", "amx-bf16", "avx512-bf16", "scalar". Float's is chosen by the
+// compiler (KEEL_ARCH); what else multiplies bf16 at run time, in a build that has it (kernels/bf16_unit.h).
 template <class T>
 const char* matmul_isa();
 

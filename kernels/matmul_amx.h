@@ -10,8 +10,9 @@
 #pragma once
 
 #include "kernels/amx.h"
+#include "kernels/bf16_unit.h"
 
-#if KEEL_AMX
+#if KEEL_BF16_PAIRS
 #include "kernels/matmul.h"
 #include "kernels/matmul_amx_pack.h"
 #include "kernels/matmul_plan.h"
@@ -37,27 +38,12 @@ constexpr std::int64_t amx_a_bytes = amx_limits.tile_rows * amx_limits.k_block *
 static_assert(2 * amx_limits.tile_columns / 32 * amx_block_bytes <= matmul_workspace_bytes);
 static_assert(amx_a_bytes + amx_panel_bytes + amx_limits.tile_rows * amx_limits.tile_columns * 4 <= matmul_workspace_bytes);
 
-// Rows of A as the tiles are loaded: the upper and lower 16 rows, `stride` bytes from row to row, `step` bytes for 32
-// k.
-struct AmxRows {
-    const char* upper;
-    const char* lower;
-    std::int64_t stride, step;
-};
-
-// 32 x 32 sums: what they begin from, if not from zero, and where they are left. Floats, rows so many elements apart.
-struct AmxSums {
-    const float* from;
-    std::int64_t from_stride;
-    float* to;
-    std::int64_t to_stride;
-};
-
 constexpr std::int64_t amx_near_steps = 20;  // of a sliver, 2 KB each: so much of it stays in the nearest cache
 
 // Whether an operand is read again soon, or passes by the nearest cache, which then keeps the other.
 enum class Reads { again, once };
 
+#if KEEL_AMX
 // to = from + A B over `steps` times 32 k, one chain. Without the second 16 rows or columns, their sums are not touched.
 // beside(i) is called at every step.
 template <bool two_rows, bool two_columns, Reads of_a, Reads of_b, class Beside>
@@ -122,6 +108,16 @@ inline void amx_block(const AmxRows& a, const bf16* b, std::int64_t steps, std::
     else
         amx_sums<false, false, Reads::again, Reads::once>(a, b, steps, sums, beside);
 }
+
+struct TileUnit {
+    using Scope = amx::Tiles;
+    template <class Beside>
+    static void block(const AmxRows& a, const bf16* b, std::int64_t steps, std::int64_t rows, std::int64_t columns,
+                      const AmxSums& sums, Beside beside) {
+        amx_block(a, b, steps, rows, columns, sums, beside);
+    }
+};
+#endif
 
 // 32 floats as bf16. The processor's own conversion takes subnormals for zero, as tile products do.
 inline void store_row_of_32(bf16* to, simd::Float low, simd::Float high) {
@@ -201,9 +197,9 @@ bool amx_reads_a(const Matmul<bf16, C>& p) {
 
 // A product whose B is packed already, and A too if it is not read where it lies. Of a sliver all k before the next one: its
 // sums stay near, and so does all of B.
-template <class C>
+template <class Unit, class C>
 void amx_work(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>& b, const Packed<bf16>& a, std::byte* workspace) {
-    const amx::Tiles tiles;
+    [[maybe_unused]] const typename Unit::Scope scope;
     float* const sums = reinterpret_cast<float*>(workspace);
     const Blocks blocks(p.k, amx_limits);
     const std::int64_t panels = ceil_div(area.columns, 32), share = ceil_div(32, panels), end = area.block + area.blocks;
@@ -235,7 +231,7 @@ void amx_work(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>& b,
                                     .row = next.stride,
                                     .lines = std::clamp<std::int64_t>(32 - share * i, 0, share),
                                     .line_step = a.data ? share * 64 : 64};
-                amx_block(rows, b.data + (column - b.first) * b.k + (k0 - b.k0) * 32, steps, height, width, chain, beside);
+                Unit::block(rows, b.data + (column - b.first) * b.k + (k0 - b.k0) * 32, steps, height, width, chain, beside);
                 before = {};
                 if (at + 1 < end) continue;
                 if (result.whole() && !result.bias)
@@ -249,9 +245,9 @@ void amx_work(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>& b,
 }
 
 // A product of few rows: each panel of B is packed where it is used.
-template <class C>
+template <class Unit, class C>
 void amx_work_on_own_b(const Matmul<bf16, C>& p, const Area& area, std::byte* workspace) {
-    const amx::Tiles tiles;
+    [[maybe_unused]] const typename Unit::Scope scope;
     bf16* const a = reinterpret_cast<bf16*>(workspace);
     bf16* const b = reinterpret_cast<bf16*>(workspace + amx_a_bytes);
     float* const sums = reinterpret_cast<float*>(workspace + amx_a_bytes + amx_panel_bytes);
@@ -276,7 +272,7 @@ void amx_work_on_own_b(const Matmul<bf16, C>& p, const Area& area, std::byte* wo
                 const AmxSums chain = at > 0 ? AmxSums{here, 32, here, 32}
                                       : p.accumulate ? result.after_c()
                                                      : AmxSums{nullptr, 0, here, 32};
-                amx_block({reinterpret_cast<const char*>(copy), reinterpret_cast<const char*>(copy + tile_elements), 64,
+                Unit::block({reinterpret_cast<const char*>(copy), reinterpret_cast<const char*>(copy + tile_elements), 64,
                            step_elements * 2},
                           b, steps, result.rows, result.columns, chain, [](std::int64_t) {});
                 if (last) result.finish();
@@ -286,7 +282,8 @@ void amx_work_on_own_b(const Matmul<bf16, C>& p, const Area& area, std::byte* wo
 }
 
 // The tile kernel, as the driver in matmul.cpp sees it.
-struct AmxPath {
+template <class Unit>
+struct PairsPath {
     using Element = bf16;
     static constexpr Limits limits = amx_limits;
     static void pack_b(const MatmulOperand<bf16>& b, std::int64_t k0, std::int64_t k, std::int64_t column,
@@ -306,11 +303,11 @@ struct AmxPath {
     template <class C>
     static void on_packed_b(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>& b, const Packed<bf16>& a,
                             std::byte* workspace) {
-        amx_work(p, area, b, a, workspace);
+        amx_work<Unit>(p, area, b, a, workspace);
     }
     template <class C>
     static void on_own_b(const Matmul<bf16, C>& p, const Area& area, const Packed<bf16>*, std::byte* workspace) {
-        amx_work_on_own_b(p, area, workspace);
+        amx_work_on_own_b<Unit>(p, area, workspace);
     }
 };
 

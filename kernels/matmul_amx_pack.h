@@ -4,9 +4,11 @@
 // by side in twos: 32 rows, or 32 columns, by 32 k. What a matrix does not have is zero.
 #pragma once
 
-#include "kernels/amx.h"
+#include "kernels/bf16_unit.h"
 
-#if KEEL_AMX
+#if KEEL_BF16_PAIRS
+#include <immintrin.h>
+
 #include <cstring>
 
 #include "kernels/matmul.h"
@@ -15,6 +17,22 @@
 namespace keel::gemm {
 
 constexpr std::int64_t tile_elements = 512, step_elements = 2 * tile_elements;  // a tile; two side by side, for 32 k
+
+// Rows of A as the tiles are loaded: the upper and lower 16 rows, `stride` bytes from row to row, `step` bytes for 32
+// k.
+struct AmxRows {
+    const char* upper;
+    const char* lower;
+    std::int64_t stride, step;
+};
+
+// 32 x 32 sums: what they begin from, if not from zero, and where they are left. Floats, rows so many elements apart.
+struct AmxSums {
+    const float* from;
+    std::int64_t from_stride;
+    float* to;
+    std::int64_t to_stride;
+};
 
 namespace amx_pack {
 

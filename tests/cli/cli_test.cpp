@@ -222,6 +222,22 @@ TEST(Cli, ADeviceTrainsOrIsRefusedInOneLine) {
     expect_usage_error(on("cuda", 1), "--run.device cuda: " + why + "; leave it out to train on the CPU");
 }
 
+TEST(Cli, WhatMultipliesBf16IsNoMoreThanTheEnvironmentAllows) {
+    const auto devices = [](const char* most) {
+        ::setenv("KEEL_MAX_ISA", most, 1);
+        const Outcome got = keel("devices");
+        ::unsetenv("KEEL_MAX_ISA");
+        return got;
+    };
+    const Outcome floats = devices("avx512"), wrong = devices("avx1024");
+    EXPECT_EQ(floats.code, 0) << floats.err;
+    const auto at = floats.out.find("products: ") + std::string("products: ").size();
+    const std::string in_f32 = floats.out.substr(at, floats.out.find(' ', at) - at);
+    EXPECT_NE(floats.out.find(" in f32, " + in_f32 + " in bf16"), std::string::npos) << floats.out;
+    EXPECT_EQ(wrong.code, 2);
+    EXPECT_EQ(wrong.err, "keel: error: KEEL_MAX_ISA is avx1024; it may be amx, avx512_bf16 or avx512, or not be set\n");
+}
+
 TEST(Cli, InitIsShortForTheSettingOfItsName) {
     const Outcome got = keel("train --init /nowhere --data.train a.tok --data.seq_len 8 --train.global_batch 1 --train.steps 1 --run.dir run");
     EXPECT_NE(got.code, 0);
