@@ -35,16 +35,13 @@ void without_k(const Matmul<T, C>& p) {
         }
 }
 
-// A's rows up to `end`, in slivers; a task takes some slivers by one block of k.
-template <class Path, class T, class C>
-void pack_rows_of_a(Stream& stream, const Matmul<T, C>& p, const gemm::Packed<typename Path::Element>& a, std::int64_t end,
-                    typename Path::Element* out) {
-    constexpr std::int64_t unit = Path::limits.row_unit, rows = Path::limits.together * unit, deep = 512;
-    const std::int64_t tasks = ceil_div(end - a.first, rows), k_end = std::min(p.k, a.k0 + a.k);
-    stream.parallel(tasks * ceil_div(k_end - a.k0, deep), [&](std::int64_t i, int) {
-        const std::int64_t row = i % tasks * rows, k = i / tasks * deep;
-        Path::pack_rows_of_a(p.a, a.first + row, std::min(rows, end - a.first - row), a.k0 + k,
-                             std::min(deep, k_end - a.k0 - k), out + row * a.k + k * unit, unit * a.k);
+// Tasks that pack `across` rows or columns by k, in pieces of at most `piece`: body(across, their number, k, its length).
+template <class Body>
+void in_pieces(Stream& stream, std::int64_t across, std::int64_t k, const gemm::Piece& piece, Body&& body) {
+    const std::int64_t wide = ceil_div(across, piece.across), deep = ceil_div(k, piece.k);
+    stream.parallel(wide * deep, [&](std::int64_t i, int) {
+        const std::int64_t at = i / deep * piece.across, k0 = i % deep * piece.k;
+        body(at, std::min(piece.across, across - at), k0, std::min(piece.k, k - k0));
     });
 }
 
@@ -93,11 +90,9 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
             const std::int64_t k0 = blocks.begin(block),
                                k = gemm::round_up(blocks.begin(block + here) - k0, limits.k_unit);
             const Packed b{shared, first, k0, k};
-            constexpr std::int64_t together = limits.together * limits.panel;
-            stream.parallel(ceil_div(width, together) * here, [&](std::int64_t i, int) {
-                const std::int64_t column = i / here * together, at = block + i % here;
-                Path::pack_b(p.b, blocks.begin(at), blocks.size(at), first + column, std::min(width - column, together),
-                             shared + column * k + (blocks.begin(at) - k0) * limits.panel, limits.panel * k);
+            const std::int64_t k_here = std::min(p.k - k0, k);
+            in_pieces(stream, width, k_here, Path::piece_of_b(p.b), [&](std::int64_t column, std::int64_t columns, std::int64_t at, std::int64_t deep) {
+                Path::pack_b(p.b, k0 + at, deep, first + column, columns, shared + column * k + at * limits.panel, limits.panel * k);
             });
             // Rows of A: all of them, or as many as can be packed at once.
             typename Path::Element* const rest = shared + gemm::round_up(width, limits.panel) * k;
@@ -106,7 +101,12 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
                                    lies ? slivers.pieces : std::max<std::int64_t>(1, (shared + room - rest) / k / limits.row_unit));
             for (std::int64_t piece = 0; piece < pieces.pieces; ++piece) {
                 const Packed a{lies ? nullptr : rest, row(pieces.begin(piece)), k0, k};
-                if (!lies) pack_rows_of_a<Path>(stream, p, a, row(pieces.begin(piece + 1)), rest);
+                if (!lies)
+                    in_pieces(stream, row(pieces.begin(piece + 1)) - a.first, k_here, Path::piece_of_a(p.a),
+                              [&](std::int64_t at, std::int64_t rows, std::int64_t at_k, std::int64_t deep) {
+                                  Path::pack_rows_of_a(p.a, a.first + at, rows, k0 + at_k, deep, rest + at * k + at_k * limits.row_unit,
+                                                       limits.row_unit * k);
+                              });
                 const tile::Cut rows = tiles_of(pieces.size(piece));
                 const auto begin_of = [&](std::int64_t r) { return row(pieces.begin(piece) + rows.begin(r)); };
                 stream.parallel(rows.pieces * ceil_div(width, plan.columns), [&](std::int64_t i, int thread) {

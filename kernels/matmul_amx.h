@@ -23,7 +23,6 @@ constexpr Limits amx_limits{.k_block = 2048,
                             .k_unit = 32,
                             .row_unit = 32,
                             .panel = 32,
-                            .together = 4,
                             .tile_rows = 128,
                             .tile_columns = 1024,
                             .tile_b = 1 << 19,
@@ -286,6 +285,9 @@ template <class Unit>
 struct PairsPath {
     using Element = bf16;
     static constexpr Limits limits = amx_limits;
+    // Whole rows of memory, or the better part of them.
+    static Piece piece_of_b(const MatmulOperand<bf16>& b) { return b.col_stride == 1 ? Piece{1024, 64} : Piece{64, 2048}; }
+    static Piece piece_of_a(const MatmulOperand<bf16>& a) { return a.row_stride == 1 ? Piece{512, 256} : Piece{64, 2048}; }
     static void pack_b(const MatmulOperand<bf16>& b, std::int64_t k0, std::int64_t k, std::int64_t column,
                        std::int64_t columns, bf16* out, std::int64_t panel_stride) {
         amx_pack::panels_of_b(b, k0, k, column, columns, out, panel_stride);

@@ -20,7 +20,6 @@ constexpr Limits float_limits{.k_block = 288,
                               .k_unit = 1,
                               .row_unit = tile::max_rows,
                               .panel = tile::panel,
-                              .together = 1,
                               .tile_rows = 336,
                               .tile_columns = 512,
                               .tile_b = 1 << 30,
@@ -212,6 +211,14 @@ void work_on_own_b(const Matmul<T, C>& p, const Area& area, const Packed<float>*
 struct FloatPath {
     using Element = float;
     static constexpr Limits limits = float_limits;
+    template <class T>
+    static Piece piece_of_b(const MatmulOperand<T>&) {
+        return {limits.panel, limits.k_block};
+    }
+    template <class T>
+    static Piece piece_of_a(const MatmulOperand<T>&) {
+        return {limits.row_unit, limits.k_block};
+    }
     template <class T>
     static void pack_b(const MatmulOperand<T>& b, std::int64_t k0, std::int64_t k, std::int64_t column,
                        std::int64_t columns, float* out, std::int64_t) {

@@ -18,7 +18,6 @@ constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n +
 struct Limits {
     std::int64_t k_block, k_unit;          // a block of k at most, and the steps it is worked in
     std::int64_t row_unit, panel;          // rows and columns worked at once
-    std::int64_t together;                 // panels, or slivers of A, that one task packs
     std::int64_t tile_rows, tile_columns;  // of a tile at most, where its task packs B for itself
     std::int64_t tile_b;                   // elements of B in a tile at most, for a block of k
     std::int64_t shared_rows;              // and where B is packed already: small, to be many
@@ -90,6 +89,11 @@ struct Plan {
         }
     }
     bool splits_k(const Blocks& blocks) const { return packing == Packing::b && packed_blocks < blocks.count(); }
+};
+
+// What one task packs of an operand, the most: rows of A or columns of B, and k.
+struct Piece {
+    std::int64_t across, k;
 };
 
 // One task: a tile of C over some blocks of k.
