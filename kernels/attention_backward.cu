@@ -1,5 +1,6 @@
-// The CUDA bodies of kernels/attention.h, backward: on tensor cores (attention_backward_tiles.cuh) where attention.cu's
-// forward is, and here in the form that takes every head and every row, float among it: two kernels without atomics.
+// The CUDA bodies of kernels/attention.h, backward: on tensor cores where attention.cu's forward is
+// (attention_backward_tiles.cuh, or attention_hopper_backward.cu on a stream that allows it), and here in the form that
+// takes every head and every row, float among it: two kernels without atomics.
 // With P = e^(scale q.k - lse), delta = dy.y and dS = scale P (dy.v - delta):
 //
 //   dq       a warp per query and head, a lane per key:         dq += dS k. It also leaves delta in the scratch.
@@ -173,6 +174,10 @@ void backward_any(Stream& stream, const Backward<T>& a) {
 
 }  // namespace
 
+// attention_hopper_backward.cu; where it is built.
+void attention_backward_hopper(Stream& stream, const AttentionBackward<bf16>& args, const float* delta,
+                               const Bounds* tile_bounds);
+
 template <>
 void run(Stream& stream, const AttentionBackward<float>& args) {
     backward_any(stream, arguments(args));
@@ -183,12 +188,19 @@ void run(Stream& stream, const AttentionBackward<bf16>& args) {
     for (const auto& view : {View<const bf16>(args.dq), View<const bf16>(args.dk), View<const bf16>(args.dv), args.dy,
                              args.y, args.q, args.k, args.v})
         aligned = aligned && in_vectors_of(8, view.data(), view.stride());
+    const Backward<__nv_bfloat16> a = arguments(args);
     if (!aligned || args.head_dim > 128 || !(args.scale > 0))
-        backward_any(stream, arguments(args));
+        backward_any(stream, a);
+#if KEEL_HOPPER || !defined(__CUDACC__)
+    else if (stream.hopper() && a.tokens > 0 && a.kv_tokens > 0) {
+        backward_tiles::prepare<64>(stream, a);
+        attention_backward_hopper(stream, args, a.delta, a.tile_bounds);
+    }
+#endif
     else if (args.head_dim <= 64)
-        backward_tiles::run<64>(stream, arguments(args));
+        backward_tiles::run<64>(stream, a);
     else
-        backward_tiles::run<128>(stream, arguments(args));
+        backward_tiles::run<128>(stream, a);
 }
 
 }  // namespace keel::KEEL_DEVICE

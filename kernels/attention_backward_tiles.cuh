@@ -241,18 +241,21 @@ static __global__ void __launch_bounds__(dkv_threads) dkv_kernel(Backward<Half> 
     store_rows<D>(v, dv[0], one, row, a.dv + kv_column, a.dv_stride, first_row, a.kv_tokens, a.head_dim);
 }
 
+inline unsigned blocks(std::int64_t n, int each) { return static_cast<unsigned>(ceil_div(n, std::int64_t{each})); }
+
+// Of at least one query: delta, and the bounds of every `queries` of them.
+template <int queries>
+void prepare(Stream& stream, const Backward<Half>& a) {
+    constexpr int each = prepare_warps * warp_size;
+    const std::int64_t rows = std::int64_t{a.tokens} * a.heads;
+    launch(stream, {.blocks = blocks(rows, prepare_warps), .threads = each}, delta_kernel, a);
+    launch(stream, {.blocks = blocks(a.tokens, queries * prepare_warps), .threads = each}, bounds_kernel<queries>, a);
+}
+
 template <int D>
 void run(Stream& stream, const Backward<Half>& a) {
-    const auto blocks = [](std::int64_t n, int each) { return static_cast<unsigned>(ceil_div(n, std::int64_t{each})); };
-    const unsigned kv_heads = static_cast<unsigned>(a.heads / a.group);
-    constexpr int queries = dkv_queries<D>;
     if (a.tokens > 0) {
-        launch(
-            stream,
-            {.blocks = blocks(std::int64_t{a.tokens} * a.heads, prepare_warps), .threads = prepare_warps * warp_size},
-            delta_kernel, a);
-        launch(stream, {.blocks = blocks(a.tokens, queries * prepare_warps), .threads = prepare_warps * warp_size},
-               bounds_kernel<queries>, a);
+        prepare<dkv_queries<D>>(stream, a);
         launch(stream,
                {.blocks = {static_cast<unsigned>(a.heads), blocks(a.tokens, dq_queries)},
                 .threads = dq_threads,
@@ -261,7 +264,7 @@ void run(Stream& stream, const Backward<Half>& a) {
     }
     if (a.kv_tokens > 0)
         launch(stream,
-               {.blocks = {kv_heads, blocks(a.kv_tokens, dkv_keys)},
+               {.blocks = {static_cast<unsigned>(a.heads / a.group), blocks(a.kv_tokens, dkv_keys)},
                 .threads = dkv_threads,
                 .shared_bytes = dkv_shared_bytes<D>},
                dkv_kernel<D>, a);

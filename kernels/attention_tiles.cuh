@@ -115,9 +115,9 @@ KEEL_INLINE float quad_sum(float x) {
     return x + __shfl_xor_sync(all_lanes, x, 2);
 }
 
-// Scores of 16 queries, the first of which is `query`, over keys from `key` on: what a query does not see becomes -infinity.
+// Scores of 16 queries, the first of which is `query`, over keys from `key` on: what a query does not see becomes `hidden`.
 template <int keys, class Args>
-KEEL_INLINE void hide_unseen(float (&s)[keys / 8][4], const Args& a, int query, int key) {
+KEEL_INLINE void hide_unseen(float (&s)[keys / 8][4], const Args& a, int query, int key, float hidden = -INFINITY) {
     const int lane = lane_of_warp();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -127,7 +127,7 @@ KEEL_INLINE void hide_unseen(float (&s)[keys / 8][4], const Args& a, int query, 
         for (int n = 0; n < keys / 8; ++n)
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-                if (n * 8 + e < first || n * 8 + e > last) s[n][2 * half + e] = -INFINITY;
+                if (n * 8 + e < first || n * 8 + e > last) s[n][2 * half + e] = hidden;
     }
 }
 

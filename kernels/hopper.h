@@ -1,4 +1,4 @@
-// kernels/hopper.h: kernels for sm_90a alone (attention_hopper.cu), which stand beside those for every GPU from sm_80
+// kernels/hopper.h: kernels for sm_90a alone (attention_hopper*.cu), which stand beside those for every GPU from sm_80
 // on. A stream takes them where it is allowed to: nothing has shown yet that a GPU runs them as cudasim does.
 //
 // An op's result then comes from other sums in another order: not the same bits as without, but the same on every run.

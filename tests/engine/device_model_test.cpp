@@ -29,7 +29,9 @@ TEST_P(DeviceModels, TwentyStepsOfAdamwFollowTheTrueCurve) {
     if (hopper) model.allow_hopper();
     (void)sim::take_counters();
     expect_follows_the_true_curve(golden, dtype, model.train(golden));
-    EXPECT_EQ(sim::take_counters().wgmma > 0, hopper);
+    const sim::Counters counted = sim::take_counters();
+    EXPECT_EQ(counted.wgmma > 0, hopper);
+    EXPECT_EQ(counted.mma > 0, dtype == std::string_view("bf16") && !hopper);  // forward and backward are both Hopper's
     for (const sim::Finding& finding : sim::take_findings()) ADD_FAILURE() << finding.text;
 }
 

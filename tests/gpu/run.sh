@@ -59,7 +59,7 @@ conformance() {
 correctness() {  # against the double references; on a GPU each op twice, bit for bit
     if tiny; then kernels 'SwigluCuda.*'; else kernels '-AttentionHopper.*'; fi
 }
-hopper() {  # the kernel that is off by default, apart: should it hang, it costs nothing else
+hopper() {  # the kernels that are off by default, apart: should one hang, it costs nothing else
     if tiny; then kernels 'AttentionHopper.GradientsOverPartsOfTheKeysAddUpToTheWhole'; else kernels 'AttentionHopper.*'; fi
 }
 kernels() {

@@ -1,5 +1,4 @@
-// The Hopper body of attention's forward against the double reference, swept over schedules; its backward is the sm_80
-// kernels', from what it wrote.
+// The Hopper bodies of attention, forward and backward, against the double reference, swept over schedules.
 #include <gtest/gtest.h>
 
 #include "kernels/cudasim/counters.h"
@@ -26,7 +25,8 @@ protected:
 void hopper_matches(const Problem& p, std::int64_t cut = 0) { matches<bf16>(p, 8, cut, &OneGpu::hopper); }
 
 // heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask. Tiles are of 128 queries and
-// 128 keys; a stage of the ring is used for the second time from the third tile on.
+// 128 keys, for dq of 64 keys, for dk and dv of 64 queries; a stage of a ring is used for the second time from the
+// third tile on.
 TEST_F(AttentionHopper, HeadsOf64MatchTheReference) {
     for (const Problem& p :
          {Problem{1, 1, 64, 1, 0, 0, Mask::causal}, Problem{2, 1, 64, 131, 0, 0, Mask::causal},
@@ -45,26 +45,75 @@ TEST_F(AttentionHopper, DocumentsWindowsAndOtherHeadsMatchTheReference) {
           Problem{1, 1, 96, 65, 130, 0, Mask::documents}, Problem{2, 1, 72, 9, 300, 2, Mask::window}})
         hopper_matches(p);
 }
+// Backward over several tiles: groups of heads, tiles that see nothing of each other, a last tile that is not full, a
+// first query of a tile that sees less than others.
+TEST_F(AttentionHopper, TilesOfTheBackwardMatchTheReference) {
+    for (const Problem& p :
+         {Problem{3, 1, 64, 150, 0, 0, Mask::documents}, Problem{1, 1, 128, 100, 130, 0, Mask::wild},
+          Problem{2, 1, 64, 129, 140, 5, Mask::window}})
+        hopper_matches(p);
+}
+// Their loops do not run once: a tile of keys behind every query, and tiles of queries before every key of a part.
+TEST_F(AttentionHopper, TilesOfTheBackwardThatMeetNothingWriteZeros) {
+    hopper_matches({1, 1, 64, 20, 0, 140, Mask::causal});
+    hopper_matches({1, 1, 64, 140, 0, 0, Mask::causal}, 129);
+}
 TEST_F(AttentionHopper, GradientsOverPartsOfTheKeysAddUpToTheWhole) {
     hopper_matches({2, 1, 64, 40, 110, 0, Mask::causal}, 17);
 }
 
 // Scores that nobody sees cost nothing, and every tile comes once: products of a warpgroup and bytes, counted.
-TEST_F(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
+struct Work {
+    sim::Counters forward, backward;
+};
+Work work_of(const Problem& p) {
     OneGpu& one = OneGpu::simulated();
-    for (const std::int64_t head_dim : {64, 128}) {
-        const Problem p{2, 1, head_dim, 256, 0, 0, Mask::causal};
-        const Tensors<bf16> in(p);
-        OnGpu<bf16> on(*one.gpu, *one.hopper, in, 8);
+    const Tensors<bf16> in(p);
+    OnGpu<bf16> on(*one.gpu, *one.hopper, in, 8);
+    const auto counted = [&](auto&& op) {
         one.hopper->synchronize(), (void)sim::take_counters();
-        on.forward({0, 256}), one.hopper->synchronize();
-        const sim::Counters counted = sim::take_counters();
+        op(), one.hopper->synchronize();
+        return sim::take_counters();
+    };
+    const sim::Counters forward = counted([&] { on.forward({0, p.kv_tokens()}); });
+    return {forward, counted([&] { on.backward({0, p.kv_tokens()}); })};
+}
+TEST_F(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
+    for (const std::int64_t head_dim : {64, 128}) {
+        const sim::Counters counted = work_of({2, 1, head_dim, 256, 0, 0, Mask::causal}).forward;
         const std::uint64_t tiles = 2 * 3,
                             d = static_cast<std::uint64_t>(head_dim);  // heads; one tile of keys, then two
         EXPECT_EQ(counted.mma, 0u);
         EXPECT_EQ(counted.wgmma, tiles * 2 * (d / 16 + 128 / 16));         // two warpgroups
         EXPECT_EQ(counted.bulk_bytes, 2 * 128 * d * (2 * tiles + 2 * 4));  // K and V; Q and y of four blocks
         EXPECT_EQ(counted.bulk_copies, d / 64 * (2 * tiles + (1 + 8) * 4));  // y by each of eight warps
+    }
+}
+TEST_F(AttentionHopper, TilesOfTheBackwardMultiplyAndMoveOnlyWhatIsSeen) {
+    // Blocks, and tiles that pass by all of them: for dq of 64 keys, not all of which may be seen, for dk and dv of 64
+    // queries.
+    struct Case {
+        Problem p;
+        std::uint64_t dq_blocks, dq_tiles, partly_seen, dkv_blocks, dkv_tiles;
+    };
+    for (const Case& c : {Case{{2, 1, 64, 256, 0, 0, Mask::causal}, 4, 2 * (2 + 4), 0, 2, 2 * (4 + 2)},
+                          Case{{2, 1, 128, 256, 0, 0, Mask::causal}, 4, 2 * (2 + 4), 0, 2, 2 * (4 + 2)},
+                          // Queries that see themselves alone: those from 128 on see none of the first 128 keys.
+                          Case{{1, 1, 64, 192, 0, 0, Mask::singles}, 2, 2 + 1, 0, 2, 2 + 1},
+                          // Keys from 128 on lie behind every query.
+                          Case{{1, 1, 128, 20, 0, 140, Mask::causal}, 1, 1, 1, 2, 1}}) {
+        SCOPED_TRACE(c.p.text());
+        const sim::Counters counted = work_of(c.p).backward;
+        const std::uint64_t d = static_cast<std::uint64_t>(c.p.head_dim);
+        EXPECT_EQ(counted.mma, 0u);
+        // Two warpgroups; of dq two products over the head and one over the tile, of dk and dv two of each.
+        EXPECT_EQ(counted.wgmma, 2 * (c.dq_tiles * (2 * d / 16 + 4) + c.dkv_tiles * (2 * d / 16 + 2 * 4)));
+        // Of dq Q, dY and dQ, and tiles of K and V; of dk and dv K, V, dK and dV, and tiles of Q and dY.
+        const std::uint64_t tiles = 2 * (c.dq_tiles + c.dkv_tiles);
+        EXPECT_EQ(counted.bulk_bytes, 2 * d * (128 * (3 * c.dq_blocks + 4 * c.dkv_blocks) + 64 * tiles));
+        // Each of eight warps stores its own rows; a tile of K that is not seen whole comes row by row.
+        const std::uint64_t stores = 8 * c.dq_blocks + 2 * 8 * c.dkv_blocks, loads = 2 * (c.dq_blocks + c.dkv_blocks);
+        EXPECT_EQ(counted.bulk_copies, d / 64 * (stores + loads + tiles + 63 * c.partly_seen));
     }
 }
 

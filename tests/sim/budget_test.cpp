@@ -71,7 +71,7 @@ std::map<std::string, Kernel> built_kernels() {
 // Kernels of comm need the header of NCCL; those for Hopper are built for it whatever the others are built for.
 bool is_built_here(const std::string& key) {
     if (key.find(" nccl") != std::string::npos && !KEEL_CUDA_WITH_NCCL) return false;
-    if (key.find("_hopper.cu:") != std::string::npos) return KEEL_HOPPER;
+    if (key.find("_hopper") != std::string::npos) return KEEL_HOPPER;
     std::istringstream architectures(KEEL_CUDA_ARCHITECTURES);
     for (std::string one; architectures >> one;)
         if (key.starts_with("sm_" + one.substr(0, one.find_first_not_of("0123456789")) + " ")) return true;

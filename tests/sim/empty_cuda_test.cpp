@@ -23,7 +23,7 @@ namespace keel {
 namespace {
 
 template <class T>
-void no_tokens() {
+void no_tokens(std::unique_ptr<Stream> OneGpu::*stream = &OneGpu::stream) {
     for (const auto& got : on_gpus(
              [&](Gpu& gpu, Stream& s) -> std::vector<Values> {
                  constexpr std::int64_t d = 8;
@@ -104,7 +104,8 @@ void no_tokens() {
                  std::vector<Values> out{sums.values(), dw.values(), limbs.values(), most.values(), sum.values(), count.values()};
                  out.insert(out.end(), gradients.begin(), gradients.end());
                  return out;
-             })) {
+             },
+             stream)) {
         for (const double v : got[0]) EXPECT_EQ(v, 3);
         for (const double v : got[1]) EXPECT_EQ(v, 3);
         for (const double v : got[2]) EXPECT_EQ(v, 5);
@@ -114,6 +115,7 @@ void no_tokens() {
 }
 TEST(EmptyCuda, NoTokensLaunchNothingAndChangeNoGradientInFloat) { no_tokens<float>(); }
 TEST(EmptyCuda, NoTokensLaunchNothingAndChangeNoGradientInBf16) { no_tokens<bf16>(); }
+TEST(EmptyCuda, NoTokensLaunchNothingWithKernelsForHopper) { no_tokens<bf16>(&OneGpu::hopper); }
 
 }  // namespace
 }  // namespace keel
