@@ -4,6 +4,7 @@
 #include "kernels/attention_backward.h"
 #include "kernels/attention_forward.h"
 #include "kernels/cuda_ops.h"
+#include "kernels/rope_rows.h"
 
 namespace keel {
 namespace {
@@ -57,6 +58,11 @@ void check_lo(const Names& name, const Args& a) {
             fail(name.op, ": lo[", i, "] is ", a.lo[i], "; query ", i, " is at key ", a.query_offset + i,
                  ", so it must be in 0…", a.query_offset + i);
 }
+
+constexpr rope::Names q_rope_names{"attention_backward: q_rope", "attention_backward: q_rope table",
+                                   "attention_backward: q_rope positions"};
+constexpr rope::Names k_rope_names{"attention_backward: k_rope", "attention_backward: k_rope table",
+                                   "attention_backward: k_rope positions"};
 
 void check_workspace(const char* op, const Stream& stream, std::int64_t bytes) {
     if (stream.workspace_bytes() < bytes)
@@ -136,12 +142,16 @@ void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
     expect_shape("attention_backward: dq", args.dq, {s.tokens, args.q.dim(1)});
     expect_shape("attention_backward: dk", args.dk, {s.kv_tokens, args.k.dim(1)});
     expect_shape("attention_backward: dv", args.dv, {s.kv_tokens, args.k.dim(1)});
+    if (args.q_rope) rope::check_angles(q_rope_names, *args.q_rope, s.tokens, args.head_dim);
+    if (args.k_rope) rope::check_angles(k_rope_names, *args.k_rope, s.kv_tokens, args.head_dim);
     const std::int64_t need = attention_scratch_bytes(s.tokens, s.heads, s.kv_tokens, s.kv_heads, args.head_dim);
     if (args.scratch.bytes() < need)
         fail("attention_backward: scratch has ", args.scratch.bytes(), " bytes, but ", need,
              " are needed; see attention_scratch_bytes");
     if (run_on_device(stream, args)) return;
     check_lo(backward_names, args);
+    if (args.q_rope) rope::check_positions(q_rope_names, *args.q_rope);
+    if (args.k_rope) rope::check_positions(k_rope_names, *args.k_rope);
     [[maybe_unused]] const bool on_tiles = uses_tiles<T>(args.scale);
     check_workspace("attention_backward", stream, backward_bytes(args.head_dim));
 

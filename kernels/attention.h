@@ -14,22 +14,30 @@
 // blocks with online softmax. Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation:
 // docs/kernel_math.md.
 //
+// q and k usually come here turned (kernels/rope.h). Told by which angles, backward turns their gradients back before it
+// rounds them, and what it writes are those of q and k as they were before: no pass of its own, no rounding of its own.
+// (On a GPU that holds of the kernels for sm_80 in bf16 where rotary_dim is 64 or 128 and head_dim is the same; other
+// gradients are turned where they were written.) A rotation is linear: parts of a dq that are added up may be turned each. A dk whose other parts have
+// not been turned must not be.
+//
 // Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float, bf16 or f16; scores, softmax and
 //         sums are float.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 //         A query's y and lse depend on its own interval alone: alone or in a batch, it has the same bits.
 //         (On a GPU: alone or with any others, but at the same position modulo 64, or 128 by attention_hopper.cu.)
-// Errors  throws Error before launching if shapes disagree, or if lo[i] is not in [0, query_offset + i]; of lo in the
-//         memory of a GPU the latter is not seen here.
+// Errors  throws Error before launching if shapes disagree, if lo[i] is not in [0, query_offset + i], or if a position
+//         is outside of its table; of what lies in the memory of a GPU the latter two are not seen here.
 // Alias   none.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/stream.h"
 #include "kernels/base/view.h"
+#include "kernels/rope.h"
 
 namespace keel {
 
@@ -56,6 +64,8 @@ struct AttentionBackward {
     View<const std::int32_t> lo;
     std::int64_t head_dim, query_offset, key_begin = 0;
     float scale;
+    std::optional<RopeAngles> q_rope = {};  // a position for each of tokens: dq is turned back
+    std::optional<RopeAngles> k_rope = {};  // a position for each of kv_tokens: dk is
 };
 template <class T>
 void attention_forward(Stream& stream, const AttentionForward<T>& args);

@@ -290,6 +290,7 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
     bf16* const q = carve.take<bf16>(tile_rows * deep);  // pairs of dims
     bf16* const dy = carve.take<bf16>(tile_rows * deep);
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
+    float* const result = reinterpret_cast<float*>(rows);  // [lanes][deep], when `rows` has been read
     float* const s = carve.take<float>(1024);
     float* const dp = carve.take<float>(1024);
     float* const own_dq = carve.take<float>(tile_rows * deep);  // [deep][tile_rows]
@@ -401,19 +402,19 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
                                                   ds_pairs + g0 * group_elements, g1 - g0, to);
         }
         if (last) {
-            for (std::int64_t at = 0; at < tile.columns; at += lanes)
+            for (std::int64_t at = 0; at < tile.columns; at += lanes) {
                 for (std::int64_t d = 0; d < head_dim; d += lanes) {
                     Float x[lanes];
                     for (int i = 0; i < lanes; ++i) x[i] = simd::load(dq + (d + i) * tile_rows + at);
                     pack::transpose(x);
-                    for (std::int64_t i = 0; i < std::min<std::int64_t>(lanes, tile.rows - at); ++i) {
-                        bf16* const to = list.at(args.dq, tile.first + at + i) + d;
-                        if (d + lanes <= head_dim)
-                            simd::store(to, x[i]);
-                        else
-                            simd::store_part(to, x[i], head_dim - d);
-                    }
+                    for (int i = 0; i < lanes; ++i) simd::store(result + i * deep + d, x[i]);
                 }
+                for (std::int64_t i = 0; i < std::min<std::int64_t>(lanes, tile.rows - at); ++i) {
+                    const std::int64_t row = tile.first + at + i;
+                    if (args.q_rope) rope::turn_back(result + i * deep, *args.q_rope, list.token(row));
+                    store_row(list.at(args.dq, row), result + i * deep, head_dim);
+                }
+            }
         }
         turn.store(static_cast<std::int32_t>(block + 1), std::memory_order_release);
         if (++in_chunk == chunk_tiles) flush();
@@ -423,19 +424,22 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
         if (!begun[g])
             for (float* const to : {dk, dv})
                 std::fill(to + g * key_group * deep, to + (g + 1) * key_group * deep, 0.0f);
-    for (std::int64_t i = 0; i < block_size; ++i)
+    for (std::int64_t i = 0; i < block_size; ++i) {
+        const auto part = [&](std::int64_t d) { return (i / key_group * deep + d) * 32 + i % key_group * 32; };
+        const auto store = [&](const View<bf16>& x, std::int64_t d, const float* from) {
+            bf16* const to = x.row(block_begin + i) + column + d;
+            if (head_dim - d >= 32)
+                store_result(to, from);
+            else
+                store_row(to, from, head_dim - d);
+        };
         for (std::int64_t d = 0; d < head_dim; d += 32) {
-            const std::int64_t at = (i / key_group * deep + d) * 32 + i % key_group * 32, here = head_dim - d;
-            const auto store = [&](const View<bf16>& x, const float* from) {
-                bf16* const to = x.row(block_begin + i) + column + d;
-                if (here >= 32)
-                    store_result(to, from);
-                else
-                    store_row(to, from, here);
-            };
-            store(args.dk, dk + at);
-            store(args.dv, dv + at);
+            std::memcpy(result + d, dk + part(d), 32 * sizeof(float));
+            store(args.dv, d, dv + part(d));
         }
+        if (args.k_rope) rope::turn_back(result, *args.k_rope, block_begin + i);
+        for (std::int64_t d = 0; d < head_dim; d += 32) store(args.dk, d, result + d);
+    }
 }
 
 }  // namespace keel::attention

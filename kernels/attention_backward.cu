@@ -7,7 +7,8 @@
 //   dk, dv   a warp per key and kv head, a lane per query:      dk += dS q, dv += P dy, over the heads of the group in
 //   order.
 //
-// Both take 32 of the others at a time; for the sums a lane owns every 32nd element of the head.
+// Both take 32 of the others at a time; for the sums a lane owns every 32nd element of the head. Where q or k had been
+// turned, these leave dq or dk to rope.cu; tiles turn heads as wide as they are themselves.
 #include <cmath>
 
 #include "kernels/attention.h"
@@ -159,6 +160,13 @@ Backward<in_kernel<T>> arguments(const AttentionBackward<T>& args) {
             .scale = args.scale};
 }
 
+// For the kernels whose tiles are as wide as what turns.
+Angles in_tiles(const std::optional<RopeAngles>& angles, std::int64_t head_dim) {
+    if (!angles || angles->table.dim(1) != head_dim || (head_dim != 64 && head_dim != 128)) return {};
+    if (!in_vectors_of(2, angles->table.data(), head_dim)) return {};
+    return {angles->table.data(), angles->positions.data()};
+}
+
 template <class T>
 void backward_any(Stream& stream, const Backward<T>& a) {
     const auto go = [&](auto* kernel, std::int64_t rows, std::int64_t columns) {
@@ -172,6 +180,17 @@ void backward_any(Stream& stream, const Backward<T>& a) {
     go(dkv_kernel<T>, a.kv_tokens, a.heads / a.group);
 }
 
+// What the kernels did not turn, where they wrote it.
+template <class T>
+void turn_others(Stream& stream, const AttentionBackward<T>& args, const Backward<in_kernel<T>>& a) {
+    const auto turn_back = [&](View<T> x, const std::optional<RopeAngles>& angles, const Angles& turned) {
+        if (angles && !turned.table)
+            run(stream, RopeTurn<T>{{x, angles->table, angles->positions, args.head_dim}, -1.0f});
+    };
+    turn_back(args.dq, args.q_rope, a.q_rope);
+    turn_back(args.dk, args.k_rope, a.k_rope);
+}
+
 }  // namespace
 
 // attention_hopper_backward.cu; where it is built.
@@ -180,7 +199,9 @@ void attention_backward_hopper(Stream& stream, const AttentionBackward<bf16>& ar
 
 template <>
 void run(Stream& stream, const AttentionBackward<float>& args) {
-    backward_any(stream, arguments(args));
+    const auto a = arguments(args);
+    backward_any(stream, a);
+    turn_others(stream, args, a);
 }
 template <>
 void run(Stream& stream, const AttentionBackward<bf16>& args) {
@@ -188,19 +209,19 @@ void run(Stream& stream, const AttentionBackward<bf16>& args) {
     for (const auto& view : {View<const bf16>(args.dq), View<const bf16>(args.dk), View<const bf16>(args.dv), args.dy,
                              args.y, args.q, args.k, args.v})
         aligned = aligned && in_vectors_of(8, view.data(), view.stride());
-    const Backward<__nv_bfloat16> a = arguments(args);
-    if (!aligned || args.head_dim > 128 || !(args.scale > 0))
+    auto a = arguments(args);
+    if (!aligned || args.head_dim > 128 || !(args.scale > 0)) {
         backward_any(stream, a);
 #if KEEL_HOPPER || !defined(__CUDACC__)
-    else if (stream.hopper() && a.tokens > 0 && a.kv_tokens > 0) {
+    } else if (stream.hopper() && a.tokens > 0 && a.kv_tokens > 0) {
         backward_tiles::prepare<64>(stream, a);
         attention_backward_hopper(stream, args, a.delta, a.tile_bounds);
-    }
 #endif
-    else if (args.head_dim <= 64)
-        backward_tiles::run<64>(stream, a);
-    else
-        backward_tiles::run<128>(stream, a);
+    } else {
+        a.q_rope = in_tiles(args.q_rope, args.head_dim), a.k_rope = in_tiles(args.k_rope, args.head_dim);
+        (args.head_dim <= 64 ? backward_tiles::run<64> : backward_tiles::run<128>)(stream, a);
+    }
+    turn_others(stream, args, a);
 }
 
 }  // namespace keel::KEEL_DEVICE

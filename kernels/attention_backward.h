@@ -1,7 +1,7 @@
 // kernels/attention_backward.h: a block of keys against all queries that see it, on one thread, in float arithmetic.
 //
 // The block owns its dk and dv. A dq belongs to all blocks its query sees: each adds its part when its turn comes, in
-// ascending order, and the last one writes dq. Blocks are taken in that order too, so whoever waits waits for work that
+// ascending order, and the last one turns dq back, if it is to be, and writes it. Blocks are taken in that order too, so whoever waits waits for work that
 // has begun. With P = softmax and delta = rowsum(dy * y):
 //   dv = P^T dy,   ds = P * (dy v^T - delta) * scale,   dk = ds^T q,   dq = ds k.
 #pragma once
@@ -12,6 +12,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/attention_tile.h"
+#include "kernels/rope_rows.h"
 
 namespace keel::attention {
 
@@ -220,14 +221,18 @@ void backward_block(const AttentionBackward<T>& args, const Rows& list, std::int
             float* const part = dq + i * wide;
             float* const total = scratch.dq + (list.kv_head * list.count() + tile.first + i) * head_dim;
             if (!first) simd::sweep(head_dim, [&](auto at) { at.store(part, at.load(total) + at.load(part)); });
-            if (last)
-                store_row(list.at(args.dq, tile.first + i), part, head_dim);
-            else
+            if (!last) {
                 store_row(total, part, head_dim);
+                continue;
+            }
+            const std::int64_t row = tile.first + i;
+            if (args.q_rope) rope::turn_back(part, *args.q_rope, list.token(row));
+            store_row(list.at(args.dq, row), part, head_dim);
         }
         turn.store(static_cast<std::int32_t>(block + 1), std::memory_order_release);
     }
     for (std::int64_t i = 0; i < block_size; ++i) {
+        if (args.k_rope) rope::turn_back(dk + i * wide, *args.k_rope, block_begin + i);
         store_row(args.dk.row(block_begin + i) + column, dk + i * wide, head_dim);
         store_row(args.dv.row(block_begin + i) + column, dv + i * wide, head_dim);
     }

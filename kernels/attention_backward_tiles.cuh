@@ -9,11 +9,14 @@
 //             every head of the group in order: S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q. Scores are
 //             transposed so that P^T and dS^T are operands where they are computed, in registers.
 //
+// Finished rows of dq and dk turn back by their angles, where they have any, before they are rounded and leave.
+//
 // What passes by comes in two stages: the next tiles are copied while these are multiplied. Seven products instead of
 // the five of a kernel that adds dQ atomically, and the same bits each time.
 #pragma once
 
 #include "kernels/attention_tiles.cuh"
+#include "kernels/rope.cuh"
 
 namespace keel::KEEL_DEVICE {
 
@@ -30,7 +33,27 @@ struct Backward {
     int tokens, kv_tokens, heads, group, head_dim;
     int query_offset, key_begin;
     float scale;
+    Angles q_rope = {}, k_rope = {};  // dq and dk turn back by these before they are rounded
 };
+
+// Rows of x turn back, of which `first` is this warp's first; those from `end` on are nobody's, and turn by any angle. A
+// thread holds element c of a row, and element c + D / 2 of the same row.
+template <int D>
+KEEL_INLINE void turn_back(float (&x)[D / 8][4], const Angles& angles, int first, int end) {
+    const int lane = lane_of_warp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int i = min(first + half * 8 + lane / 4, end - 1);
+        const float* const row = angles.table + std::int64_t{load(angles.positions + i).at[0]} * D + lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < D / 16; ++n) {
+            const Pack<float, 2> cosine = load<2>(row + n * 8), sine = load<2>(row + D / 2 + n * 8);
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                turn(x[n][2 * half + e], x[n + D / 16][2 * half + e], cosine.at[e], -sine.at[e]);
+        }
+    }
+}
 
 namespace backward_tiles {
 
@@ -148,6 +171,7 @@ static __global__ void __launch_bounds__(dq_threads) dq_kernel(Backward<Half> a)
     }
     cp_async_wait<0>();
     __syncthreads();  // without a key to see: other threads' copies into Q have landed, too
+    if (a.q_rope.table) turn_back<D>(dq[0], a.q_rope, first_query + row, a.tokens);
     const float scale[2] = {a.scale, a.scale};
     store_rows<D>(q, dq[0], scale, row, a.dq + column, a.dq_stride, first_query, a.tokens, a.head_dim);
 }
@@ -236,6 +260,7 @@ static __global__ void __launch_bounds__(dkv_threads) dkv_kernel(Backward<Half> 
     }
     cp_async_wait<0>();
     __syncthreads();  // without a query: other threads' copies into K and V have landed, too
+    if (a.k_rope.table) turn_back<D>(dk[0], a.k_rope, first_row + row, a.kv_tokens);
     const float scale[2] = {a.scale, a.scale}, one[2] = {1, 1};
     store_rows<D>(k, dk[0], scale, row, a.dk + kv_column, a.dk_stride, first_row, a.kv_tokens, a.head_dim);
     store_rows<D>(v, dv[0], one, row, a.dv + kv_column, a.dv_stride, first_row, a.kv_tokens, a.head_dim);

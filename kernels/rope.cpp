@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "kernels/cuda_ops.h"
-#include "kernels/simd.h"
+#include "kernels/rope_rows.h"
 #include "kernels/tiles.h"
 
 namespace keel {
@@ -31,20 +31,14 @@ void check(const RopeConfig& c, std::int64_t rotary_dim) {
              rotary_dim / 2, " pairs");
 }
 
+constexpr rope::Names names{"rope", "rope: table", "rope: positions"};
+
+template <class T> RopeAngles angles_of(const Rope<T>& a) { return {a.table, a.positions}; }
+
 template <class T> void check(const Rope<T>& a) {
     if (a.head_dim < 1 || a.x.rank() != 2 || a.x.dim(1) % a.head_dim != 0)
         fail("rope: x is ", a.x.shape(), ", but must be [tokens, heads * head_dim] with head_dim ", a.head_dim);
-    if (a.table.rank() != 2 || a.table.dim(1) % 2 != 0 || a.table.dim(1) > a.head_dim)
-        fail("rope: table is ", a.table.shape(), ", but must be [positions, rotary_dim], rotary_dim even and at most ",
-             "head_dim ", a.head_dim);
-    expect_shape("rope: positions", a.positions, {a.x.dim(0)});
-    expect_contiguous("rope: table", a.table);
-}
-template <class T> void check_positions(const Rope<T>& a) {
-    for (std::int64_t t = 0; t < a.positions.dim(0); ++t)
-        if (a.positions[t] < 0 || a.positions[t] >= a.table.dim(0))
-            fail("rope: token ", t, " has position ", a.positions[t], ", but the table holds positions 0…",
-                 a.table.dim(0) - 1, "; make the table as long as the longest sequence");
+    rope::check_angles(names, angles_of(a), a.x.dim(0), a.head_dim);
 }
 
 // Frequency of pair i before any scaling.
@@ -86,9 +80,10 @@ template <class T> void rotate_cpu(Stream& stream, const Rope<T>& a, float sign)
                     T* low = row + h * a.head_dim;
                     T* high = low + half;
                     at.ask(low + ahead), at.ask(high + ahead);
-                    const simd::Float u = at.load(low), v = at.load(high);
-                    at.store(low, u * c - v * s);
-                    at.store(high, v * c + u * s);
+                    simd::Float u = at.load(low), v = at.load(high);
+                    rope::turn(u, v, c, s);
+                    at.store(low, u);
+                    at.store(high, v);
                 }
             });
         }
@@ -96,6 +91,20 @@ template <class T> void rotate_cpu(Stream& stream, const Rope<T>& a, float sign)
 }
 
 }  // namespace
+
+void rope::check_angles(const Names& name, const RopeAngles& a, std::int64_t rows, std::int64_t head_dim) {
+    if (a.table.rank() != 2 || a.table.dim(1) % 2 != 0 || a.table.dim(1) > head_dim)
+        fail(name.table, " is ", a.table.shape(), ", but must be [positions, rotary_dim], rotary_dim even and at most ",
+             "head_dim ", head_dim);
+    expect_shape(name.positions, a.positions, {rows});
+    expect_contiguous(name.table, a.table);
+}
+void rope::check_positions(const Names& name, const RopeAngles& a) {
+    for (std::int64_t t = 0; t < a.positions.dim(0); ++t)
+        if (a.positions[t] < 0 || a.positions[t] >= a.table.dim(0))
+            fail(name.what, ": token ", t, " has position ", a.positions[t], ", but the table holds positions 0…",
+                 a.table.dim(0) - 1, "; make the table as long as the longest sequence");
+}
 
 double rope_frequency(const RopeConfig& config, std::int64_t rotary_dim, std::int64_t i) {
     check(config, rotary_dim);
@@ -137,13 +146,13 @@ void rope_table(const RopeConfig& config, View<float> table) {
 template <class T> void rope_forward(Stream& stream, const Rope<T>& args) {
     check(args);
     if (run_on_device(stream, RopeTurn<T>{args, 1.0f})) return;
-    check_positions(args);
+    rope::check_positions(names, angles_of(args));
     rotate_cpu(stream, args, 1.0f);
 }
 template <class T> void rope_backward(Stream& stream, const Rope<T>& args) {
     check(args);
     if (run_on_device(stream, RopeTurn<T>{args, -1.0f})) return;
-    check_positions(args);
+    rope::check_positions(names, angles_of(args));
     rotate_cpu(stream, args, -1.0f);
 }
 

@@ -1,6 +1,6 @@
 // The CUDA bodies of kernels/rope.h: a thread turns n pairs of one head.
 #include "kernels/cuda_ops.h"
-#include "kernels/device.cuh"
+#include "kernels/rope.cuh"
 #include "kernels/rope.h"
 
 namespace keel::KEEL_DEVICE {
@@ -38,9 +38,10 @@ __global__ void __launch_bounds__(threads)
     Pack<T, n> a = load<n>(low), b = load<n>(low + half);
 #pragma unroll
     for (int k = 0; k < n; ++k) {
-        const float u = to_float(a.at[k]), v = to_float(b.at[k]), s = sine[k] * sign;
-        a.at[k] = from_float<T>(u * cosine[k] - v * s);
-        b.at[k] = from_float<T>(v * cosine[k] + u * s);
+        float u = to_float(a.at[k]), v = to_float(b.at[k]);
+        turn(u, v, cosine[k], sine[k] * sign);
+        a.at[k] = from_float<T>(u);
+        b.at[k] = from_float<T>(v);
     }
     store<n>(low, a);
     store<n>(low + half, b);

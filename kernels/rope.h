@@ -3,9 +3,8 @@
 // 2023, arXiv:2309.00071), longrope (Ding et al. 2024, arXiv:2402.13753). A rotation is orthogonal, so backward is the
 // rotation by the opposite angle.
 //
-// Layout  x may have strided rows and is changed in place. T is float, bf16 or f16; angles, cos and sin are float, computed
-// in
-//         double when the table is made (a bf16 position is already wrong at 257).
+// Layout  x may have strided rows and is changed in place. T is float, bf16 or f16; angles, cos and sin are float,
+//         computed in double when the table is made (a bf16 position is already wrong at 257).
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 // Errors  throws Error before launching if shapes disagree or a position is outside of the table; of positions in the
 //         memory of a GPU the latter is not seen here: they are checked where data enters.
@@ -42,6 +41,12 @@ double rope_attention_factor(const RopeConfig& config);
 // table[p, :] = cos of the rotary_dim / 2 angles of position p, then their sines.
 void rope_table(const RopeConfig& config, View<float> table);  // [positions, rotary_dim]  written
 
+// How some rows were turned, for an op that turns their gradients back on its way (kernels/attention.h).
+struct RopeAngles {
+    View<const float> table;             // [positions, rotary_dim]  read; as in Rope
+    View<const std::int32_t> positions;  // [rows]                   read
+};
+
 template <class T> struct Rope {
     View<T> x;                            // [tokens, heads * head_dim]  rotated in place
     View<const float> table;              // [positions, rotary_dim]     read; rotary_dim <= head_dim, the rest passes by
@@ -49,7 +54,8 @@ template <class T> struct Rope {
     std::int64_t head_dim;
 };
 template <class T> void rope_forward(Stream& stream, const Rope<T>& args);
-template <class T> void rope_backward(Stream& stream, const Rope<T>& args);  // x holds the gradient
+// x holds the gradient. What attention_backward turns back itself does not come here.
+template <class T> void rope_backward(Stream& stream, const Rope<T>& args);
 
 // Both, as a device runs them: by the angle or by its opposite.
 template <class T> struct RopeTurn {

@@ -75,12 +75,13 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
     const View<T> q = qkv.view().columns(0, d.q_size()), k = qkv.view().columns(d.q_size(), d.kv_size()), v = qkv.view().columns(d.q_size() + d.kv_size(), d.kv_size());
     const View<T> dq = dqkv.view().columns(0, d.q_size()), dk = dqkv.view().columns(d.q_size(), d.kv_size()), dv = dqkv.view().columns(d.q_size() + d.kv_size(), d.kv_size());
     const float scale = 1.0f / std::sqrt(static_cast<float>(d.head_dim));
+    const RopeAngles rope{table.view(), ints(positions)};
     add("attention forward", layers, 2 * square, 0, [&, q, k, v, scale] {
         attention_forward<T>(s, {.y = att.view(), .lse = lse.view(), .q = q, .k = k, .v = v, .lo = ints(lo), .head_dim = d.head_dim, .query_offset = 0, .scale = scale});
     });
-    add("attention backward", layers, 4 * square, 0, [&, q, k, v, dq, dk, dv, scale] {
+    add("attention backward", layers, 4 * square, 0, [&, q, k, v, dq, dk, dv, rope, scale] {
         attention_backward<T>(s, {.dq = dq, .dk = dk, .dv = dv, .scratch = scratch_view, .dy = datt.view(), .y = att.view(), .lse = lse.view(),
-                                  .q = q, .k = k, .v = v, .lo = ints(lo), .head_dim = d.head_dim, .query_offset = 0, .scale = scale});
+                                  .q = q, .k = k, .v = v, .lo = ints(lo), .head_dim = d.head_dim, .query_offset = 0, .scale = scale, .q_rope = rope, .k_rope = rope});
     });
 
     const double row = static_cast<double>(tokens * m.hidden) * e;
@@ -91,7 +92,7 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
         rmsnorm_backward<T>(s, {.dx = h2.view(), .dgain = dgain.flat(), .scratch = scratch_view, .dy = h3.view(), .x = h.view(), .gain = gain.flat(), .rstd = rstd.flat(), .dresidual = h2.view()});
     });
     const View<T> qk = qkv.view().columns(0, d.q_size() + d.kv_size());
-    add("rope", 2 * layers, 0, 2 * static_cast<double>(qk.size()) * e, [&, qk] {
+    add("rope", layers, 0, 2 * static_cast<double>(qk.size()) * e, [&, qk] {
         rope_forward<T>(s, {.x = qk, .table = table.view(), .positions = ints(positions), .head_dim = d.head_dim});
     });
     const double ffn_row = static_cast<double>(tokens * m.ffn) * e;

@@ -38,15 +38,16 @@ void attend_backward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, 
                      const Meeting<T>& meet, const Sequence& seq) {
     const View<T> q = rotated_q(dims, saved), k = rotated_k(dims, saved), v = v_columns(dims, saved.qkv);
     const View<T> dq = q_columns(dims, t.dqkv), dk = k_columns(dims, t.dqkv), dv = v_columns(dims, t.dqkv);
+    const RopeAngles rope{seq.rope, seq.positions};
     if (meet.context)
         context_backward<T>(s, ranks.cp, *meet.context,
                             {.dq = dq, .dk = dk, .dv = dv, .scratch = t.attention_scratch, .dy = t.datt, .y = saved.att,
-                             .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo, .head_dim = dims.head_dim,
+                             .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo, .rope = rope, .head_dim = dims.head_dim,
                              .scale = attention_scale(dims)});
     else
         attention_backward<T>(s, {.dq = dq, .dk = dk, .dv = dv, .scratch = t.attention_scratch, .dy = t.datt, .y = saved.att,
                                   .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo, .head_dim = dims.head_dim,
-                                  .query_offset = 0, .scale = attention_scale(dims)});
+                                  .query_offset = 0, .scale = attention_scale(dims), .q_rope = rope, .k_rope = rope});
 }
 
 // A buffer that is there only with sequence parallelism; without it nobody looks at it.
@@ -234,10 +235,8 @@ void block_backward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, c
     /*4*/ const View<const T> dout = leave_backward<T>(s, tp, into_branch(s, dims, t, attn_norm, dh), att_a);
           linear_dgrad<T>(s, {.dx = t.datt, .dy = dout, .w = p.out});
           linear_wgrad<T>(s, {.dw = g.out, .dy = dout, .x = saved.att, .accumulate = g.accumulate});
-    /*3*/ attend_backward(s, dims, ranks, saved, t, meet.attention, seq);
-    /*2*/ rope_backward<T>(s, {.x = t.dqkv.columns(0, dims.q_size() + dims.kv_size()), .table = seq.rope,
-                               .positions = seq.positions, .head_dim = dims.head_dim});
-          if (dims.qk_norm_whole) {
+    /*3*/ attend_backward(s, dims, ranks, saved, t, meet.attention, seq);  // and the rotation: it turns dq and dk back
+    /*2*/ if (dims.qk_norm_whole) {
               const View<T> dq = q_columns(dims, t.dqkv), dk = k_columns(dims, t.dqkv);
               const View<float> sums = *t.row_sums;
               whole_norm_backward<T>(s, tp, sums, {.dx = dq, .dgain = *g.q_norm, .scratch = t.norm_scratch, .dy = dq,

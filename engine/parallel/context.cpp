@@ -3,6 +3,7 @@
 #include "engine/parallel/context_kinds.h"
 #include "kernels/attention.h"
 #include "kernels/convert.h"
+#include "kernels/rope.h"
 
 namespace keel {
 namespace {
@@ -89,7 +90,8 @@ void gather_backward(Stream& s, const ContextParallel& cp, const GatherBuffers<T
                                       .lo = a.lo.rows(p.local, p.size),
                                       .head_dim = a.head_dim,
                                       .query_offset = p.begin,
-                                      .scale = a.scale});
+                                      .scale = a.scale,
+                                      .q_rope = part_of(a.rope, p)});
             if (!written) {
                 clear(s, dkeys.rows(first + seen, seq_len - seen));
                 clear(s, dvalues.rows(first + seen, seq_len - seen));
@@ -104,6 +106,7 @@ void gather_backward(Stream& s, const ContextParallel& cp, const GatherBuffers<T
         }
     }
     scatter<T>(s, cp, a.dk, b.staging.rows(0, n), dkeys);
+    rope_backward<T>(s, {a.dk, a.rope.table, a.rope.positions, a.head_dim});
     scatter<T>(s, cp, a.dv, b.staging.rows(0, n), dvalues);
 }
 

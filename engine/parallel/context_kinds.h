@@ -29,6 +29,11 @@ inline View<float> lse_of(View<const float> lse, std::int64_t heads, std::int64_
     return View<float>(const_cast<float*>(lse.data()) + heads * first, {heads, n});
 }
 
+// The angles of a range of this rank.
+inline RopeAngles part_of(const RopeAngles& rope, const Piece& p) {
+    return {rope.table, rope.positions.rows(p.local, p.size)};
+}
+
 template <class T>
 void ring_forward(Stream& s, const ContextParallel& cp, const RingBuffers<T>& b, const ContextForward<T>& a);
 template <class T>

@@ -2,6 +2,7 @@
 #include "engine/parallel/context_kinds.h"
 #include "kernels/attention.h"
 #include "kernels/attention_merge.h"
+#include "kernels/rope.h"
 
 namespace keel {
 
@@ -166,7 +167,8 @@ void ring_backward(Stream& s, const ContextParallel& cp, const RingBuffers<T>& b
                                       .head_dim = a.head_dim,
                                       .query_offset = queries.begin,
                                       .key_begin = keys.begin,
-                                      .scale = a.scale});
+                                      .scale = a.scale,
+                                      .q_rope = part_of(a.rope, queries)});
             add_part<T>(s, {.sum = dq.rows(queries.local, queries.size), .part = part});
             add_part<T>(s, {.sum = sum.rows(keys.local, keys.size), .part = dk});
             add_part<T>(s, {.sum = sum.rows(n + keys.local, keys.size), .part = dv});
@@ -179,6 +181,7 @@ void ring_backward(Stream& s, const ContextParallel& cp, const RingBuffers<T>& b
             gradients.send(step);
             continue;
         }
+        rope_backward<float>(s, {sum.rows(0, n), a.rope.table, a.rope.positions, a.head_dim});
         round_sum<T>(s, {.y = a.dk, .sum = sum.rows(0, n)});
         round_sum<T>(s, {.y = a.dv, .sum = sum.rows(n, n)});
     }

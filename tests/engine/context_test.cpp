@@ -30,14 +30,15 @@ struct Rows {
     std::vector<Mask> masks;
     std::int64_t rows() const { return static_cast<std::int64_t>(masks.size()); }
     Problem row(std::int64_t r) const {
-        return {heads, kv_heads, head_dim, seq_len, 0, 0, masks[static_cast<std::size_t>(r)]};
+        return Problem{heads, kv_heads, head_dim, seq_len, 0, 0, masks[static_cast<std::size_t>(r)]}.turning(rotary);
     }
+    std::int64_t rotary;
 };
 const Rows batches[] = {
-    {2, 2, 32, 64, {Mask::causal}},
-    {4, 2, 20, 72, {Mask::documents, Mask::window}},
-    {3, 1, 48, 144, {Mask::singles, Mask::documents, Mask::causal}},
-    {2, 1, 16, 296, {Mask::wild, Mask::window}},
+    {2, 2, 32, 64, {Mask::causal}, 32},
+    {4, 2, 20, 72, {Mask::documents, Mask::window}, 20},
+    {3, 1, 48, 144, {Mask::singles, Mask::documents, Mask::causal}, 36},
+    {2, 1, 16, 296, {Mask::wild, Mask::window}, 16},
 };
 
 template <class T>
@@ -62,7 +63,7 @@ template <class T>
 struct Rank {
     std::int64_t n, q_width, kv_width, width;
     std::vector<T> qkv, dqkv, y, dy;
-    std::vector<std::int32_t> lo;
+    std::vector<std::int32_t> lo, at;
     std::vector<float> lse;
     std::vector<std::byte> scratch;
 
@@ -76,6 +77,7 @@ struct Rank {
           y(nan_filled<T>(n * q_width)),
           dy(y),
           lo(static_cast<std::size_t>(n)),
+          at(lo),
           lse(nan_filled<float>(b.heads * n)),
           scratch(static_cast<std::size_t>(
                       attention_scratch_bytes(slices.chunk_len(), b.heads, b.seq_len, b.kv_heads, b.head_dim)),
@@ -157,6 +159,7 @@ std::vector<Result<T>> run(const Rows& b, int ranks, bool ring, int threads = 1,
                       copy(rank.v(rank.qkv), at, in.v_view(), first, count);
                       copy(matrix(rank.dy, rank.n, rank.q_width), at, in.dy_view(), first, count);
                       std::copy_n(in.lo.data() + first, count, rank.lo.data() + at);
+                      std::copy_n(in.at.data() + first, count, rank.at.data() + at);
                   });
         const ContextParallel cp{*group, slices, b.rows()};
         const View<T> y = matrix(rank.y, rank.n, rank.q_width);
@@ -185,6 +188,7 @@ std::vector<Result<T>> run(const Rows& b, int ranks, bool ring, int threads = 1,
              .k = rank.k(rank.qkv),
              .v = rank.v(rank.qkv),
              .lo = lo,
+             .rope = {whole[0].in.table_view(), View<const std::int32_t>(rank.at.data(), {rank.n})},
              .head_dim = b.head_dim,
              .scale = b.row(0).scale()});
         if (traffic) (*traffic)[static_cast<std::size_t>(2 * world.rank() + 1)] = group->traffic();
@@ -202,14 +206,15 @@ std::vector<Result<T>> run(const Rows& b, int ranks, bool ring, int threads = 1,
     return whole;
 }
 
-// Keys come in at most 2 * ranks parts, and a key's gradient is the sum of at most as many.
+// Keys come in at most 2 * ranks parts, and a key's gradient is the sum of at most as many; gathered, it is rounded once more
+// when it turns back.
 template <class T>
 void check(bool ring) {
     for (const Rows& batch : batches)
         for (const int ranks : {2, 4}) {
             const auto rows = run<T>(batch, ranks, ring);
             for (std::int64_t r = 0; r < batch.rows(); ++r) {
-                attention_test::expect_right(batch.row(r), rows[static_cast<std::size_t>(r)], 2 * ranks);
+                attention_test::expect_right(batch.row(r), rows[static_cast<std::size_t>(r)], 2 * ranks, !ring);
                 if (::testing::Test::HasFailure()) FAIL() << "row " << r << " on " << ranks << " ranks";
             }
         }

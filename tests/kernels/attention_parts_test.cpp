@@ -65,6 +65,7 @@ Result<T> run_in_parts(Stream& stream, const Problem& p, const std::vector<std::
         args.k = args.k.rows(part.begin, keys), args.v = args.v.rows(part.begin, keys), args.key_begin = part.begin;
         args.dk = args.dk.rows(part.begin, keys), args.dv = args.dv.rows(part.begin, keys);
         args.dq = part.out.dq_view();
+        args.k_rope = in.angles(part.begin, keys);
         attention_backward<T>(stream, args);
         for (std::int64_t i = 0; i < p.tokens; ++i)
             for (std::int64_t d = 0; d < in.q_width && !part.seen_by(p, i); ++d)
@@ -75,12 +76,12 @@ Result<T> run_in_parts(Stream& stream, const Problem& p, const std::vector<std::
     return whole;
 }
 
-// heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask
+// heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask, share of the scale, turned
 const Problem problems[] = {
     {1, 1, 16, 1, 9, 0, Mask::causal},       {2, 1, 32, 37, 0, 0, Mask::causal},
     {3, 3, 64, 129, 0, 0, Mask::causal},     {4, 2, 80, 65, 0, 3, Mask::documents},
-    {8, 1, 96, 33, 0, 0, Mask::window},      {6, 2, 48, 50, 131, 0, Mask::window},
-    {1, 1, 256, 47, 0, 0, Mask::documents},  {2, 2, 128, 97, 0, 0, Mask::singles},
+    {8, 1, 96, 33, 0, 0, Mask::window},      {6, 2, 48, 50, 131, 0, Mask::window, 1, 48},
+    {1, 1, 256, 47, 0, 0, Mask::documents},  {2, 2, 128, 97, 0, 0, Mask::singles, 1, 96},
     {4, 4, 16, 257, 0, 0, Mask::documents},  {7, 7, 24, 31, 5, 2, Mask::causal},
     {5, 1, 20, 140, 0, 70, Mask::documents}, {2, 2, 100, 200, 60, 9, Mask::wild},
 };

@@ -1,9 +1,9 @@
 // Attention in double, and how far float, bf16 and f16 may be from it, element by element.
 //
 // u = 2^-24. A dot product of n terms errs by at most 1.01 (n + 2) u of the sum of the terms' sizes, in any order.
-//   score      e_k   = scale (head_dim + 4) u sum|q||k|                        (the product, and the constant it is
-//   scaled by) weight     P_k   : relative e_k + max_k e_k + u (|s_k| + |max|) + (keys + 8) u =: w    (2^x to 2 ulp,
-//   the sum of weights) y          sum_k P |v| (w + (keys + 2) u);    lse  w + 2 u |lse|
+//   score      e_k = scale (head_dim + 4) u sum|q||k|         (the product, and the constant it is scaled by)
+//   weight     P_k : relative e_k + max_k e_k + u (|s_k| + |max|) + (keys + 8) u =: w   (2^x to 2 ulp, the sum of weights)
+//   y          sum_k P |v| (w + (keys + 2) u);    lse  w + 2 u |lse|
 // and backward, with P recomputed from lse (so w twice), dp = dy . v, delta = dy . y from the y that was stored:
 //   ds         scale P ((2 w + 4 u)(|dp| + |delta|) + (head_dim + 3) u sum|dy|(|v| + |y|) + sum|dy| err(y))
 //   dq, dk     sum err(ds)|k or q| + (terms + 2) u sum|ds||k or q|;   dv likewise from P and dy.
@@ -13,6 +13,7 @@
 // the larger of them, and adds (8 + 2 L) u for its exponentials, logarithm and last rounding; so err(lse) grows by m =
 // n (8 + 2 L) u. Each of n merges has weights with a relative error of 2 err(lse) + (2 L + 8) u. Every part of y, dq,
 // dk and dv is rounded once more (r, or u in float) and added once more (n u).
+// Turned back by an angle: dq_i cos + dq_j sin errs by what both erred by, and 3 u of the products' sizes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,6 +37,14 @@ struct Problem {
     std::int64_t heads, kv_heads, head_dim, tokens, query_offset, extra;
     Mask mask;
     float turned = 1;  // of the usual scale
+    std::int64_t rotary = 0;  // elements of a head that q and k had turned; 0: backward is told nothing of it
+    Problem turning(std::int64_t elements) const {
+        Problem p = *this;
+        p.rotary = elements;
+        return p;
+    }
+    static constexpr std::int64_t positions = 97;
+    std::int64_t position(std::int64_t key) const { return key * 41 % positions; }
     std::int64_t kv_tokens() const { return query_offset + tokens + extra; }
     std::int64_t group() const { return heads / kv_heads; }
     float scale() const { return turned / std::sqrt(static_cast<float>(head_dim)); }
@@ -58,7 +67,7 @@ struct Problem {
     std::string text() const {
         return std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " + std::to_string(head_dim) + ", " +
                std::to_string(tokens) + " tokens from key " + std::to_string(query_offset) + ", mask " +
-               std::to_string(static_cast<int>(mask));
+               std::to_string(static_cast<int>(mask)) + ", " + std::to_string(rotary) + " turned";
     }
 };
 
@@ -73,7 +82,8 @@ struct Tensors {
     Problem p;
     std::int64_t q_width, kv_width, q_stride, kv_stride;
     std::vector<T> q, kv, dy;
-    std::vector<std::int32_t> lo;
+    std::vector<std::int32_t> lo, at;  // at: the position of every key; a query stands at one of them
+    std::vector<float> table;
     std::vector<std::byte> scratch;
 
     explicit Tensors(const Problem& problem)
@@ -93,6 +103,9 @@ struct Tensors {
             lo.push_back(static_cast<std::int32_t>(p.low(i)));
             first_seen = std::min(first_seen, p.low(i));
         }
+        for (std::int64_t key = 0; key < p.kv_tokens(); ++key) at.push_back(static_cast<std::int32_t>(p.position(key)));
+        table.resize(static_cast<std::size_t>(Problem::positions * p.rotary));
+        if (p.rotary) rope_table(yarn, table_view());
         fill("q", q.data(), 0, p.tokens, q_width, q_stride, 2);
         fill("dy", dy.data(), 0, p.tokens, q_width, q_stride, 1);
         fill("k", kv.data(), first_seen, p.query_offset + p.tokens, kv_width, kv_stride, 2);
@@ -113,6 +126,14 @@ struct Tensors {
     View<T> dy_view() { return strided(dy.data(), p.tokens, q_width, q_stride); }
     View<T> k_view() { return View<T>(kv.data(), {p.kv_tokens(), kv_stride}).columns(0, kv_width); }
     View<T> v_view() { return View<T>(kv.data(), {p.kv_tokens(), kv_stride}).columns(kv_width, kv_width); }
+    // cos and sin grow by its attention factor, so that backward is no inverse.
+    static inline const RopeConfig yarn{
+        .base = 1e4, .scaling = RopeScaling::yarn, .factor = 4, .original_max_position = 32};
+    View<float> table_view() { return View<float>(table.data(), {Problem::positions, p.rotary}); }
+    std::optional<RopeAngles> angles(std::int64_t first, std::int64_t count) {
+        if (!p.rotary) return {};
+        return RopeAngles{table_view(), View<const std::int32_t>(at.data() + first, {count})};
+    }
     View<const std::int32_t> lo_view() { return View<const std::int32_t>(lo.data(), {p.tokens}); }
 
     template <class Out>
@@ -142,7 +163,9 @@ struct Tensors {
                 .lo = lo_view(),
                 .head_dim = p.head_dim,
                 .query_offset = p.query_offset,
-                .scale = p.scale()};
+                .scale = p.scale(),
+                .q_rope = angles(p.query_offset, p.tokens),
+                .k_rope = angles(0, p.kv_tokens())};
     }
 };
 
@@ -208,6 +231,24 @@ struct Bounded {
     void add(double term, double term_error) { value += term, error += term_error, size += std::abs(term); }
 };
 
+// A head of a gradient, turned back by the angles of one position: two products and a sum. `rounded`: it was stored
+// before, with that relative error.
+inline void turn_back(Bounded* head, const float* cosine, std::int64_t rotary, double rounded) {
+    const std::int64_t half = rotary / 2;
+    for (std::int64_t i = 0; i < half; ++i) {
+        Bounded &low = head[i], &high = head[i + half];
+        for (Bounded* b : {&low, &high}) b->error += rounded * (std::abs(b->value) + b->error);
+        const double c = static_cast<double>(cosine[i]), s = static_cast<double>(cosine[half + i]);
+        const auto of = [](const Bounded& a, double by_a, const Bounded& b, double by_b) {
+            const double error = a.error * std::abs(by_a) + b.error * std::abs(by_b);
+            const double size = std::abs(a.value * by_a) + std::abs(b.value * by_b);
+            return Bounded{a.value * by_a + b.value * by_b, error + 3 * 0x1p-24 * (size + error), size};
+        };
+        const Bounded turned_low = of(low, c, high, s), turned_high = of(high, c, low, -s);
+        low = turned_low, high = turned_high;
+    }
+}
+
 template <class T>
 void expect_close(const Problem& p, const char* name, double got, const Bounded& want, std::int64_t row,
                   std::int64_t column) {
@@ -218,15 +259,16 @@ void expect_close(const Problem& p, const char* name, double got, const Bounded&
     ASSERT_FALSE(std::isnan(got)) << name << "[" << row << ", " << column << "]: " << p.text();
 }
 
-// `parts`: of the keys, which were attended to one after the other.
+// `parts`: of the keys, which were attended to one after the other. `rounded`: dq and dk were, before they turned back.
 template <class T>
-void expect_right(const Problem& p, const Result<T>& got, std::int64_t parts = 1) {
+void expect_right(const Problem& p, const Result<T>& got, std::int64_t parts = 1, bool rounded = false) {
     const double u = 0x1p-24, r = rounding<T>, scale = p.scale();
     const double n = parts > 1 ? static_cast<double>(parts) : 0, again = parts > 1 ? std::max(r, u) + n * u : 0;
     const std::int64_t D = p.head_dim;
     const auto& in = got.in;
     const auto& out = got.out;
     const auto f = [](const T& x) { return static_cast<double>(static_cast<float>(x)); };
+    const auto angles = [&](std::int64_t key) { return in.table.data() + p.position(key) * p.rotary; };
     std::vector<Bounded> dk(static_cast<std::size_t>(p.kv_tokens() * in.kv_width)), dv(dk);
     for (std::int64_t h = 0; h < p.heads; ++h)
         for (std::int64_t i = 0; i < p.tokens; ++i) {
@@ -286,16 +328,23 @@ void expect_right(const Problem& p, const Result<T>& got, std::int64_t parts = 1
             for (std::int64_t d = 0; d < D; ++d) {
                 Bounded& b = dq[static_cast<std::size_t>(d)];
                 b.error += b.size * (static_cast<double>(keys + 2) * u + again);
+            }
+            turn_back(dq.data(), angles(p.query_offset + i), p.rotary, rounded ? r : 0);
+            for (std::int64_t d = 0; d < D; ++d) {
+                const Bounded& b = dq[static_cast<std::size_t>(d)];
                 expect_close<T>(p, "dq", f(out.dq[static_cast<std::size_t>(i * out.q_stride + 1 + h * D + d)]), b, i,
                                 h * D + d);
             }
             if (::testing::Test::HasFatalFailure()) return;
         }
+    for (auto* side : {&dk, &dv})
+        for (Bounded& b : *side) b.error += b.size * (static_cast<double>(p.tokens * p.group() + 2) * u + again);
+    for (std::int64_t head = 0; head < p.kv_tokens() * p.kv_heads; ++head)
+        turn_back(&dk[static_cast<std::size_t>(head * D)], angles(head / p.kv_heads), p.rotary, rounded ? r : 0);
     for (std::int64_t key = 0; key < p.kv_tokens(); ++key)
         for (std::int64_t d = 0; d < in.kv_width; ++d)
             for (auto* side : {&dk, &dv}) {
-                Bounded& b = (*side)[static_cast<std::size_t>(key * in.kv_width + d)];
-                b.error += b.size * (static_cast<double>(p.tokens * p.group() + 2) * u + again);
+                const Bounded& b = (*side)[static_cast<std::size_t>(key * in.kv_width + d)];
                 expect_close<T>(p, side == &dk ? "dk" : "dv", side == &dk ? got.dk(key, d) : got.dv(key, d), b, key, d);
             }
 }

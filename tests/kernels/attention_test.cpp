@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <span>
 #include <string>
 
 #include "attention_reference.h"
@@ -29,19 +30,46 @@ const Problem problems[] = {
     {8, 2, 64, 2, 200, 0, Mask::window},   {2, 2, 100, 200, 60, 9, Mask::wild},
 };
 
+// The same of q and k that had been turned: whole heads, parts of them, pairs that lie anywhere.
+const Problem turned[] = {
+    Problem{1, 1, 16, 1, 0, 0, Mask::causal}.turning(16),     Problem{2, 1, 64, 70, 33, 5, Mask::documents}.turning(64),
+    Problem{4, 2, 128, 65, 0, 3, Mask::causal}.turning(128),  Problem{6, 2, 48, 50, 131, 0, Mask::window}.turning(36),
+    Problem{5, 1, 20, 40, 0, 2, Mask::documents}.turning(20), Problem{2, 2, 100, 300, 60, 9, Mask::wild}.turning(100),
+    Problem{1, 1, 256, 47, 0, 0, Mask::singles}.turning(256), Problem{7, 7, 24, 31, 5, 2, Mask::causal}.turning(2),
+};
+
 template <class T>
-void check_all() {
+void check_all(std::span<const Problem> all) {
     Stream stream(2);
-    for (const Problem& problem : problems) {
+    for (const Problem& problem : all) {
         const Result<T> got = attention_test::run<T>(stream, problem);
         attention_test::expect_right(problem, got);
         if (::testing::Test::HasFatalFailure()) return;
     }
 }
 
-TEST(Attention, ForwardAndBackwardAreRightInFloat) { check_all<float>(); }
-TEST(Attention, ForwardAndBackwardAreRightInBf16) { check_all<bf16>(); }
-TEST(Attention, ForwardAndBackwardAreRightInF16) { check_all<f16>(); }
+TEST(Attention, ForwardAndBackwardAreRightInFloat) { check_all<float>(problems); }
+TEST(Attention, ForwardAndBackwardAreRightInBf16) { check_all<bf16>(problems); }
+TEST(Attention, ForwardAndBackwardAreRightInF16) { check_all<f16>(problems); }
+TEST(Attention, GradientsOfTurnedQAndKTurnBackInFloat) { check_all<float>(turned); }
+TEST(Attention, GradientsOfTurnedQAndKTurnBackInBf16) { check_all<bf16>(turned); }
+TEST(Attention, GradientsOfTurnedQAndKTurnBackInF16) { check_all<f16>(turned); }
+
+TEST(Attention, InFloatTheyHaveTheBitsOfGradientsThatTurnAfterwards) {
+    Stream stream(2);
+    for (const Problem& problem : turned) {
+        const Result<float> got = attention_test::run<float>(stream, problem);
+        Result<float> later = attention_test::run<float>(stream, problem.turning(0));
+        Result<float> of = got;  // whose angles they are
+        const auto turn_back = [&](View<float> x, std::int64_t first, std::int64_t count) {
+            const RopeAngles angles = *of.in.angles(first, count);
+            rope_backward<float>(stream, {x, angles.table, angles.positions, problem.head_dim});
+        };
+        turn_back(later.out.dq_view(), problem.query_offset, problem.tokens);
+        turn_back(later.out.dk_view(), 0, problem.kv_tokens());
+        EXPECT_TRUE(got.same_bits(later)) << problem.text();
+    }
+}
 
 // The terms of a sum here have a total size of at most 12 (dk's; computed with the golden's inputs). As float, some 30
 // roundings of u = 2^-24 meet in each, doubled for P in both of its roles; as bf16, those of y, P or ds, and the
@@ -113,7 +141,7 @@ TEST(Attention, AgreesWithTheGolden) {
 template <class T>
 void check_threads() {
     Stream one(1), two(2), three(3);
-    for (const Problem& problem : {problems[3], problems[5], problems[9], problems[13]}) {
+    for (const Problem& problem : {problems[3], problems[5], problems[9], problems[13], turned[1], turned[5]}) {
         const auto expected = attention_test::run<T>(one, problem);
         EXPECT_TRUE(expected.same_bits(attention_test::run<T>(two, problem))) << problem.text();
         EXPECT_TRUE(expected.same_bits(attention_test::run<T>(three, problem))) << problem.text();
@@ -241,6 +269,36 @@ TEST(Attention, ShapesThatDisagreeAreRefusedWithTheNumbers) {
                   a.y = a.y.columns(0, 48);
               }),
               "attention_forward: 3 heads cannot share 2 kv heads; heads must be a multiple of kv heads");
+}
+
+TEST(Attention, AnglesThatDoNotFitAreRefusedWithTheirPlace) {
+    Stream stream(1);
+    const auto message = [&](auto change) -> std::string {
+        attention_test::Tensors<float> t(Problem{4, 2, 16, 8, 2, 1, Mask::causal}.turning(16));
+        attention_test::Outputs<float> out(t.p);
+        AttentionBackward<float> args = t.backward(out);
+        change(args, t);
+        try {
+            attention_backward<float>(stream, args);
+        } catch (const Error& e) {
+            return e.what();
+        }
+        return "";
+    };
+    EXPECT_EQ(message([](auto& a, auto& t) { a.k_rope = t.angles(0, 8); }),
+              "attention_backward: k_rope positions is [8], but must be [11]");
+    EXPECT_EQ(message([](auto& a, auto& t) { a.q_rope = t.angles(0, 11); }),
+              "attention_backward: q_rope positions is [11], but must be [8]");
+    EXPECT_EQ(message([](auto&, auto& t) { t.at[3] = 97; }),
+              "attention_backward: q_rope: token 1 has position 97, but the table holds positions 0…96; make the table as long "
+              "as the longest sequence");
+    EXPECT_EQ(message([](auto&, auto& t) { t.at[10] = -1; }),
+              "attention_backward: k_rope: token 10 has position -1, but the table holds positions 0…96; make the table as long "
+              "as the longest sequence");
+    std::vector<float> wide(97 * 18);
+    EXPECT_EQ(message([&](auto& a, auto&) { a.k_rope->table = View<const float>(wide.data(), {97, 18}); }),
+              "attention_backward: k_rope table is [97, 18], but must be [positions, rotary_dim], rotary_dim even and at most "
+              "head_dim 16");
 }
 
 TEST(Attention, BackwardWithTooLittleScratchSaysHowMuchItNeeds) {

@@ -35,7 +35,7 @@ TEST(Allocation, AProductMakesNone) {
 
 template <class T>
 void check_attention() {
-    const attention_test::Problem p{4, 2, 64, 100, 0, 0, attention_test::Mask::documents};
+    const attention_test::Problem p{4, 2, 64, 100, 0, 0, attention_test::Mask::documents, 1, 64};
     Stream stream(2);
     attention_test::Tensors<T> t(p);
     attention_test::Outputs<T> out(p);

@@ -37,6 +37,19 @@ TEST(AttentionCuda, TilesOfTheBackwardThatMeetNothingWriteZeros) {
     matches<bf16>({1, 1, 64, 140, 0, 0, Mask::causal}, 8, 129);
 }
 
+// Gradients of q and k that had been turned: where a whole head turns and is as wide as its tile, in the kernels that computed
+// them; otherwise where they were written. Parts of the keys take the angles of their own.
+TEST(AttentionCuda, GradientsOfTurnedQAndKTurnBack) {
+    for (const Problem& p : {Problem{2, 1, 64, 67, 70, 3, Mask::window}, Problem{4, 2, 64, 150, 0, 0, Mask::causal},
+                             Problem{2, 1, 128, 66, 65, 1, Mask::wild}, Problem{1, 1, 128, 1, 0, 0, Mask::causal}})
+        matches<bf16>(p.turning(p.head_dim), 8);
+    matches<bf16>(Problem{2, 1, 64, 40, 0, 0, Mask::causal}.turning(64), 8, 17);
+    matches<bf16>(Problem{1, 1, 96, 65, 13, 0, Mask::causal}.turning(96), 8);
+    matches<bf16>(Problem{2, 1, 64, 37, 0, 2, Mask::documents}.turning(48), 8);
+    matches<bf16>(Problem{2, 1, 20, 19, 40, 2, Mask::window}.turning(20), 3);
+    matches<float>(Problem{4, 2, 24, 37, 9, 3, Mask::documents}.turning(24), 5, 21);
+}
+
 // Rows of tiles lie in different banks, and what nobody sees is neither multiplied nor copied: products of 16 x 8 x 16 and bytes,
 // counted.
 struct Work {
@@ -89,6 +102,18 @@ TEST(AttentionCuda, TilesHaveNoBankConflictsAndMultiplyAndCopyOnlyWhatIsSeen) {
         const std::uint64_t tile = 64 * 64 * 2;
         EXPECT_EQ(forward.copied_bytes, tile * (2 + 2));
         EXPECT_EQ(backward.copied_bytes, tile * (2 + 2) + tile * (4 + 2 + 4) + 3 * 4 * 64);
+    }
+}
+
+TEST(AttentionCuda, HeadsAsWideAsTheirTileTurnBackInTheKernelsThatComputedThem) {
+    const auto launches = [](std::int64_t head_dim, std::int64_t rotary) {
+        const Problem p = Problem{2, 1, head_dim, 20, 0, 0, Mask::causal}.turning(rotary);
+        return work_of(p, {0, 20}).backward.launches;
+    };
+    for (const std::int64_t head_dim : {64, 128}) {
+        EXPECT_EQ(launches(head_dim, 0), 4u);  // delta, bounds, dq, dk and dv
+        EXPECT_EQ(launches(head_dim, head_dim), 4u);
+        EXPECT_EQ(launches(head_dim, head_dim - 16), 6u);
     }
 }
 

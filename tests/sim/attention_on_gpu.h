@@ -35,8 +35,8 @@ struct OnGpu {
     Stream& stream;
     std::int64_t q_width, kv_width, q_row, kv_row, scratch_bytes;
     GpuTensor<T> q, kv, dy, y, dq, dkv;
-    GpuTensor<float> lse;
-    GpuTensor<std::int32_t> lo;
+    GpuTensor<float> lse, table;
+    GpuTensor<std::int32_t> lo, at;
     GpuTensor<std::byte> scratch;
 
     OnGpu(Gpu& gpu, Stream& s, const Tensors<T>& tensors, std::int64_t pad)
@@ -55,7 +55,9 @@ struct OnGpu {
           dq(gpu, s, {p.tokens, q_row}, Values(static_cast<std::size_t>(p.tokens * q_row), 7)),
           dkv(gpu, s, {p.kv_tokens(), kv_row}, Values(static_cast<std::size_t>(p.kv_tokens() * kv_row), 7)),
           lse(gpu, s, {p.heads, p.tokens}),
+          table(gpu, s, {Problem::positions, p.rotary}, Values(in.table.begin(), in.table.end())),
           lo(gpu, s, {p.tokens}, Values(in.lo.begin(), in.lo.end())),
+          at(gpu, s, {p.kv_tokens()}, Values(in.at.begin(), in.at.end())),
           scratch(gpu, s, {scratch_bytes}) {}
 
     View<T> keys(const GpuTensor<T>& x, Keys some, std::int64_t column) const {
@@ -88,7 +90,13 @@ struct OnGpu {
                                        .head_dim = p.head_dim,
                                        .query_offset = p.query_offset,
                                        .key_begin = some.begin,
-                                       .scale = p.scale()});
+                                       .scale = p.scale(),
+                                       .q_rope = angles(p.query_offset, p.tokens),
+                                       .k_rope = angles(some.begin, some.end - some.begin)});
+    }
+    std::optional<RopeAngles> angles(std::int64_t first, std::int64_t count) const {
+        if (!p.rotary) return {};
+        return RopeAngles{table.read(), at.read().rows(first, count)};
     }
     static Values inside(const GpuTensor<T>& x, std::int64_t row, std::int64_t columns) {
         const Values wide = x.values();
@@ -136,7 +144,7 @@ void matches(const Problem& p, std::int64_t pad, std::int64_t cut = 0,
         put(result.out.dk_view(), got[3], 0, 2 * kv_width);
         put(result.out.dv_view(), got[3], kv_width, 2 * kv_width);
         for (std::size_t i = 0; i < got[1].size(); ++i) result.out.lse[i] = static_cast<float>(got[1][i]);
-        expect_right(p, result, cut > 0 ? 2 : 1);
+        expect_right(p, result, cut > 0 ? 2 : 1, p.rotary && !(p.rotary == p.head_dim && (p.rotary == 64 || p.rotary == 128)));
     }
 }
 
