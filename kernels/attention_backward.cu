@@ -194,8 +194,7 @@ void turn_others(Stream& stream, const AttentionBackward<T>& args, const Backwar
 }  // namespace
 
 // attention_hopper_backward.cu; where it is built.
-void attention_backward_hopper(Stream& stream, const AttentionBackward<bf16>& args, const float* delta,
-                               const Bounds* tile_bounds);
+void attention_backward_hopper(Stream& stream, const AttentionBackward<bf16>& args, const Backward<__nv_bfloat16>& a);
 
 template <>
 void run(Stream& stream, const AttentionBackward<float>& args) {
@@ -212,14 +211,15 @@ void run(Stream& stream, const AttentionBackward<bf16>& args) {
     auto a = arguments(args);
     if (!aligned || args.head_dim > 128 || !(args.scale > 0)) {
         backward_any(stream, a);
-#if KEEL_HOPPER || !defined(__CUDACC__)
-    } else if (stream.hopper() && a.tokens > 0 && a.kv_tokens > 0) {
-        backward_tiles::prepare<64>(stream, a);
-        attention_backward_hopper(stream, args, a.delta, a.tile_bounds);
-#endif
     } else {
         a.q_rope = in_tiles(args.q_rope, args.head_dim), a.k_rope = in_tiles(args.k_rope, args.head_dim);
-        (args.head_dim <= 64 ? backward_tiles::run<64> : backward_tiles::run<128>)(stream, a);
+#if KEEL_HOPPER || !defined(__CUDACC__)
+        if (stream.hopper() && a.tokens > 0 && a.kv_tokens > 0) {
+            backward_tiles::prepare<64>(stream, a);
+            attention_backward_hopper(stream, args, a);
+        } else
+#endif
+            (args.head_dim <= 64 ? backward_tiles::run<64> : backward_tiles::run<128>)(stream, a);
     }
     turn_others(stream, args, a);
 }

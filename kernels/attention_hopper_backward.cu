@@ -11,7 +11,8 @@
 //             dQ += dS K. The products of a tile's scores and of the dQ before it run together; the second runs beside
 //             the exponentials.
 //
-// Seven products instead of the five of a kernel that adds dQ atomically, and the same bits each time.
+// Finished rows of dq and dk turn back by their angles, where they have any. Seven products instead of the five of a
+// kernel that adds dQ atomically, and the same bits each time.
 #include <climits>
 
 #include "kernels/attention.h"
@@ -21,15 +22,6 @@ namespace keel::KEEL_DEVICE {
 namespace {
 
 using namespace hopper_tiles;
-
-struct Backward {
-    const float *lse, *delta;
-    const Bounds* tile_bounds;  // of every 64 queries
-    const std::int32_t* lo;
-    int tokens, kv_tokens, group;
-    int query_offset, key_begin;
-    float scale;
-};
 
 // ---- dk, dv --------------------------------------------------------------------------------------------------------
 
@@ -50,7 +42,7 @@ template <int D>
 constexpr std::size_t dkv_shared_bytes = sizeof(Half) * D*(4 * dkv_keys + 2 * stages * dkv_queries);
 
 // One query's, by the lane that has it.
-KEEL_INLINE void bring_query(OfQueries& of, const Backward& a, int head, int i, int query) {
+KEEL_INLINE void bring_query(OfQueries& of, const Backward<Half>& a, int head, int i, int query) {
     const bool valid = query < a.tokens;
     const std::int64_t at = std::int64_t{head} * a.tokens + (valid ? query : 0);
     const float lse = load(a.lse + at).at[0];
@@ -60,7 +52,7 @@ KEEL_INLINE void bring_query(OfQueries& of, const Backward& a, int head, int i, 
 }
 // Of transposed scores, the first row of which is `key`, under the queries from `query` on: what is not seen becomes
 // `hidden`.
-KEEL_INLINE void hide_unseen_rows(float (&s)[dkv_queries / 8][4], const OfQueries& of, const Backward& a, int key,
+KEEL_INLINE void hide_unseen_rows(float (&s)[dkv_queries / 8][4], const OfQueries& of, const Backward<Half>& a, int key,
                                   int query, float hidden) {
     const int lane = lane_of_warp();
 #pragma unroll
@@ -77,7 +69,7 @@ KEEL_INLINE void hide_unseen_rows(float (&s)[dkv_queries / 8][4], const OfQuerie
 
 template <int D>
 __global__ void __launch_bounds__(threads, 1)
-    dkv_kernel(Backward a, const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dy_map,
+    dkv_kernel(Backward<Half> a, const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dy_map,
                const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
                const __grid_constant__ CUtensorMap dk_map, const __grid_constant__ CUtensorMap dv_map) {
     constexpr int queries = dkv_queries;
@@ -186,6 +178,7 @@ __global__ void __launch_bounds__(threads, 1)
         if (lane == 0) mbarrier_arrive(&bar.read[stage]);
     }
 
+    if (a.k_rope.table) turn_back<D>(dk, a.k_rope, first_row + row, a.kv_tokens);
     const float scale[2] = {a.scale, a.scale}, one[2] = {1, 1};
     start_store<dkv_keys>(dv_out, dv, one, row, dv_map, kv_head, first_row + row);
     start_store<dkv_keys>(dk_out, dk, scale, row, dk_map, kv_head, first_row + row);
@@ -201,7 +194,7 @@ constexpr std::size_t dq_shared_bytes = sizeof(Half) * D*(3 * dq_queries + 2 * s
 
 template <int D>
 __global__ void __launch_bounds__(threads, 1)
-    dq_kernel(Backward a, const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dy_map,
+    dq_kernel(Backward<Half> a, const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dy_map,
               const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap k_row_map,
               const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap dq_map) {
     constexpr int queries = dq_queries, keys = dq_keys;
@@ -297,48 +290,39 @@ __global__ void __launch_bounds__(threads, 1)
         wgmma_wait<0>();
         pin(dq);
     }
+    if (a.q_rope.table) turn_back<D>(dq, a.q_rope, first_query + row, a.tokens);
     const float scale[2] = {a.scale, a.scale};
     start_store<queries>(dq_out, dq, scale, row, dq_map, head, first_query + row);
     if (lane == 0) wait_stores<0>();
 }
 
 template <int D>
-void backward(Stream& stream, const AttentionBackward<bf16>& args, const float* delta, const Bounds* tile_bounds) {
-    const std::int64_t heads = args.q.dim(1) / args.head_dim, kv_heads = args.k.dim(1) / args.head_dim;
+void backward(Stream& stream, const AttentionBackward<bf16>& args, const Backward<Half>& a) {
     const auto map = [&](const auto& x, int rows) { return head_map(x, args.head_dim, rows); };
-    const auto blocks = [](std::int64_t of_heads, std::int64_t rows, int each) {
-        return dim3{static_cast<unsigned>(of_heads), static_cast<unsigned>(ceil_div(rows, std::int64_t{each}))};
+    const auto blocks = [](int heads, int rows, int each) {
+        return dim3{static_cast<unsigned>(heads), static_cast<unsigned>(ceil_div(rows, each))};
     };
-    const Backward a{.lse = args.lse.data(),
-                     .delta = delta,
-                     .tile_bounds = tile_bounds,
-                     .lo = args.lo.data(),
-                     .tokens = static_cast<int>(args.q.dim(0)),
-                     .kv_tokens = static_cast<int>(args.k.dim(0)),
-                     .group = static_cast<int>(heads / kv_heads),
-                     .query_offset = static_cast<int>(args.query_offset),
-                     .key_begin = static_cast<int>(args.key_begin),
-                     .scale = args.scale};
     launch(stream,
-           {.blocks = blocks(heads, a.tokens, dq_queries), .threads = threads, .shared_bytes = dq_shared_bytes<D>},
+           {.blocks = blocks(a.heads, a.tokens, dq_queries), .threads = threads, .shared_bytes = dq_shared_bytes<D>},
            dq_kernel<D>, a, map(args.q, dq_queries), map(args.dy, dq_queries), map(args.k, dq_keys), map(args.k, 1),
            map(args.v, dq_keys), map(args.dq, 16));
     launch(stream,
-           {.blocks = blocks(kv_heads, a.kv_tokens, dkv_keys), .threads = threads, .shared_bytes = dkv_shared_bytes<D>},
+           {.blocks = blocks(a.heads / a.group, a.kv_tokens, dkv_keys),
+            .threads = threads,
+            .shared_bytes = dkv_shared_bytes<D>},
            dkv_kernel<D>, a, map(args.q, dkv_queries), map(args.dy, dkv_queries), map(args.k, dkv_keys),
            map(args.v, dkv_keys), map(args.dk, 16), map(args.dv, 16));
 }
 
 }  // namespace
 
-// For what attention_backward.cu would give to its tiles, with at least one query and one key; delta [heads, tokens],
-// bounds of every 64 queries.
-void attention_backward_hopper(Stream& stream, const AttentionBackward<bf16>& args, const float* delta,
-                               const Bounds* tile_bounds) {
+// For what attention_backward.cu would give to its tiles, with at least one query and one key; it has prepared delta,
+// and the bounds of every 64 queries.
+void attention_backward_hopper(Stream& stream, const AttentionBackward<bf16>& args, const Backward<__nv_bfloat16>& a) {
     if (args.head_dim <= box_columns)
-        backward<64>(stream, args, delta, tile_bounds);
+        backward<64>(stream, args, a);
     else
-        backward<128>(stream, args, delta, tile_bounds);
+        backward<128>(stream, args, a);
 }
 
 }  // namespace keel::KEEL_DEVICE

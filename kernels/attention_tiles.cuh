@@ -8,6 +8,7 @@
 #include "kernels/async.cuh"
 #include "kernels/device.cuh"
 #include "kernels/mma.cuh"
+#include "kernels/rope.cuh"
 
 namespace keel::KEEL_DEVICE {
 
@@ -203,6 +204,42 @@ KEEL_INLINE Bounds first_keys(Bounds* of_warp, const Args& a, int first_query) {
         bounds.most = max(bounds.most, of_warp[w].most);
     }
     return bounds;
+}
+
+// What the kernels of backward read and write; rows are `…_stride` elements apart.
+template <class T>
+struct Backward {
+    T *dq, *dk, *dv;
+    float* delta;         // [heads, tokens]
+    Bounds* tile_bounds;  // [tiles of queries]; of the tensor-core kernels
+    const T *dy, *y;
+    const float* lse;
+    const T *q, *k, *v;
+    const std::int32_t* lo;
+    std::int64_t dq_stride, dk_stride, dv_stride, dy_stride, y_stride, q_stride, k_stride, v_stride;
+    int tokens, kv_tokens, heads, group, head_dim;
+    int query_offset, key_begin;
+    float scale;
+    Angles q_rope = {}, k_rope = {};  // dq and dk turn back by these before they are rounded
+};
+
+// Rows of x turn back, of which `first` is this warp's first; those from `end` on are nobody's, and turn by any angle. A
+// thread holds element c of a row, and element c + D / 2 of the same row.
+template <int D>
+KEEL_INLINE void turn_back(float (&x)[D / 8][4], const Angles& angles, int first, int end) {
+    const int lane = lane_of_warp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int i = min(first + half * 8 + lane / 4, end - 1);
+        const float* const row = angles.table + std::int64_t{load(angles.positions + i).at[0]} * D + lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < D / 16; ++n) {
+            const Pack<float, 2> cosine = load<2>(row + n * 8), sine = load<2>(row + D / 2 + n * 8);
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                turn(x[n][2 * half + e], x[n + D / 16][2 * half + e], cosine.at[e], -sine.at[e]);
+        }
+    }
 }
 
 // Rows row … row + 15 of x, times scale (of the two rows that a thread holds), leave 16 bytes at a time, by way of this

@@ -24,6 +24,23 @@ protected:
 
 void hopper_matches(const Problem& p, std::int64_t cut = 0) { matches<bf16>(p, 8, cut, &OneGpu::hopper); }
 
+// What the passes over a problem count, on the simulator.
+struct Work {
+    sim::Counters forward, backward;
+};
+Work work_of(const Problem& p) {
+    OneGpu& one = OneGpu::simulated();
+    const Tensors<bf16> in(p);
+    OnGpu<bf16> on(*one.gpu, *one.hopper, in, 8);
+    const auto counted = [&](auto&& op) {
+        one.hopper->synchronize(), (void)sim::take_counters();
+        op(), one.hopper->synchronize();
+        return sim::take_counters();
+    };
+    const sim::Counters forward = counted([&] { on.forward({0, p.kv_tokens()}); });
+    return {forward, counted([&] { on.backward({0, p.kv_tokens()}); })};
+}
+
 // heads, kv_heads, head_dim, tokens, query_offset, extra keys behind the last query, mask. Tiles are of 128 queries and
 // 128 keys, for dq of 64 keys, for dk and dv of 64 queries; a stage of a ring is used for the second time from the
 // third tile on.
@@ -58,26 +75,20 @@ TEST_F(AttentionHopper, TilesOfTheBackwardThatMeetNothingWriteZeros) {
     hopper_matches({1, 1, 64, 20, 0, 140, Mask::causal});
     hopper_matches({1, 1, 64, 140, 0, 0, Mask::causal}, 129);
 }
+// Of q and k that had been turned: heads of 64 and 128 in the kernels that computed them, others where they were
+// written.
+TEST_F(AttentionHopper, GradientsOfTurnedQAndKTurnBack) {
+    hopper_matches(Problem{2, 1, 64, 37, 70, 3, Mask::window}.turning(64), 17);
+    hopper_matches(Problem{1, 1, 128, 66, 65, 1, Mask::wild}.turning(128));
+    hopper_matches(Problem{1, 1, 96, 9, 13, 0, Mask::causal}.turning(96));
+    for (const std::int64_t head_dim : {64, 128})
+        EXPECT_EQ(work_of(Problem{2, 1, head_dim, 20, 0, 0, Mask::causal}.turning(head_dim)).backward.launches, 4u);
+}
 TEST_F(AttentionHopper, GradientsOverPartsOfTheKeysAddUpToTheWhole) {
     hopper_matches({2, 1, 64, 40, 110, 0, Mask::causal}, 17);
 }
 
 // Scores that nobody sees cost nothing, and every tile comes once: products of a warpgroup and bytes, counted.
-struct Work {
-    sim::Counters forward, backward;
-};
-Work work_of(const Problem& p) {
-    OneGpu& one = OneGpu::simulated();
-    const Tensors<bf16> in(p);
-    OnGpu<bf16> on(*one.gpu, *one.hopper, in, 8);
-    const auto counted = [&](auto&& op) {
-        one.hopper->synchronize(), (void)sim::take_counters();
-        op(), one.hopper->synchronize();
-        return sim::take_counters();
-    };
-    const sim::Counters forward = counted([&] { on.forward({0, p.kv_tokens()}); });
-    return {forward, counted([&] { on.backward({0, p.kv_tokens()}); })};
-}
 TEST_F(AttentionHopper, TilesMultiplyAndMoveOnlyWhatIsSeen) {
     for (const std::int64_t head_dim : {64, 128}) {
         const sim::Counters counted = work_of({2, 1, head_dim, 256, 0, 0, Mask::causal}).forward;
