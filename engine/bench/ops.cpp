@@ -52,9 +52,10 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
     const auto ints = [&](const std::vector<std::int32_t>& x) { return View<const std::int32_t>(x.data(), {tokens}); };
     Buffer<float> table(c.data.seq_len, m.head_dim);
     rope_table(RopeConfig{}, table.view());
-    std::vector<std::byte> scratch(static_cast<std::size_t>(std::max(
-        {attention_scratch_bytes(tokens, d.heads, tokens, d.kv_heads, d.head_dim), rmsnorm_scratch_bytes(tokens, m.hidden)})));
-    const View<std::byte> scratch_view(scratch.data(), {static_cast<std::int64_t>(scratch.size())});
+    const std::int64_t scratch_bytes =
+        std::max(attention_scratch_bytes(tokens, d.heads, tokens, d.kv_heads, d.head_dim), rmsnorm_scratch_bytes(tokens, m.hidden));
+    const Pages scratch(scratch_bytes);
+    const View<std::byte> scratch_view(scratch.data(), {scratch_bytes});
 
     const auto linear = [&](const char* name, double calls, Buffer<T>& x, Buffer<T>& w, Buffer<T>& y, Buffer<float>& dw) {
         const auto flops = 2.0 * static_cast<double>(tokens * w.view().dim(0)) * static_cast<double>(w.view().dim(1));
@@ -62,7 +63,9 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
         add(std::string(name) + " dgrad", calls, flops, 0, [&] { linear_dgrad<T>(s, {.dx = x.view(), .dy = y.view(), .w = w.view()}); });
         add(std::string(name) + " wgrad", calls, flops, 0, [&] { linear_wgrad<T>(s, {.dw = dw.view(), .dy = y.view(), .x = x.view(), .accumulate = false}); });
     };
-    linear("qkv", layers, h, w_qkv, qkv, g_qkv);
+    // Not into qkv, which attention reads: products of products, round after round, would overflow, and scores of 10^12 are
+    // no softmax: where an exponential is nothing like one, subnormals turn up, and half of its time is theirs.
+    linear("qkv", layers, h, w_qkv, dqkv, g_qkv);
     linear("out", layers, att, w_out, h, g_out);
     linear("gate_up", layers, h, w_gate_up, gate_up, g_gate_up);
     linear("down", layers, act, w_down, h, g_down);
