@@ -58,13 +58,18 @@ inline gemm::AmxRows tiles_at(const bf16* tiles) {
     return {reinterpret_cast<const char*>(tiles), reinterpret_cast<const char*>(tiles + gemm::tile_elements), 64,
             step_elements * 2};
 }
-// out [32][32] = A B over `steps` times 32.
-inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* out) {
-    gemm::amx_sums<true, true, gemm::Reads::again, gemm::Reads::again>(a, b, steps, {nullptr, 0, out, 32}, [](std::int64_t) {});
+// out [32][32] = A B over `steps` times 32, or += . Of rows, or of columns, only the first 16 where no more are wanted.
+template <bool two_rows = true, bool two_columns = true>
+inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add, float* out) {
+    constexpr gemm::Reads again = gemm::Reads::again;
+    gemm::amx_sums<two_rows, two_columns, again, again>(a, b, steps, {add ? out : nullptr, 32, out, 32}, [](std::int64_t) {});
 }
-// sums [32][32] += A B.
-inline void add_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, float* sums) {
-    gemm::amx_sums<true, true, gemm::Reads::again, gemm::Reads::again>(a, b, steps, {sums, 32, sums, 32}, [](std::int64_t) {});
+// Rows, or columns, are as many elements of a head as are left from d on.
+inline void product_of_rows(std::int64_t left, const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add, float* out) {
+    (left > 16 ? block_product<true, true> : block_product<false, true>)(a, b, steps, add, out);
+}
+inline void product_of_columns(std::int64_t left, const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add, float* out) {
+    (left > 16 ? block_product<true, true> : block_product<true, false>)(a, b, steps, add, out);
 }
 
 // bf16(low) | bf16(high) << 16, ties away from zero: half a unit in the last place, as the other rounding.
@@ -206,17 +211,17 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
             asked = std::max(asked, soon);
             if (complete) list.ahead(ahead, args.y, first + t);
             for (std::int64_t g = g0; g < g1; ++g) {
-                block_product(rows_at(k + g * key_group * deep, deep), tile_q, deep / 32, s + (g - g0) * 1024);
+                block_product(rows_at(k + g * key_group * deep, deep), tile_q, deep / 32, false, s + (g - g0) * 1024);
                 ahead.ask(16);
             }
             soften_groups(tile, key, keys, factor, s, p, tile_max, tile_sum, shrink, ahead);
             const Float less[2] = {simd::load(shrink), simd::load(shrink + lanes)};
             if (!fresh && simd::max_lane(simd::max(-less[0], -less[1])) > -1.0f)
-                for (std::int64_t i = 0; i < 2 * deep; ++i)
+                for (std::int64_t i = 0; i < 2 * head_dim; ++i)
                     simd::store(tile_y + i * lanes, simd::load(tile_y + i * lanes) * less[i % 2]);
             for (std::int64_t d = 0; d < deep; d += 32)
-                (fresh ? block_product : add_product)(tiles_at(v_tiles + d * key_block + g0 * group_elements), p,
-                                                      g1 - g0, tile_y + d * tile_rows);
+                product_of_rows(head_dim - d, tiles_at(v_tiles + d * key_block + g0 * group_elements), p, g1 - g0, !fresh,
+                                tile_y + d * tile_rows);
             if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum);
         }
     }
@@ -231,6 +236,10 @@ constexpr std::int64_t amx_backward_bytes(std::int64_t head_dim) {
            most_keys * tile_rows * 2 + chunk_tiles * tile_rows * deep * 4 + 3 * tile_rows * deep * 2 +
            tile_rows * deep * 2 + 2 * 1024 * 4 + tile_rows * deep * 4 + 2 * tile_rows * 4 + 24 * 64;
 }
+
+// ds of two keys becomes pairs inside of quarters of a row, so that column i of the two tiles of pairs is not row i but this
+// one. dq's columns stand in that order until they are written.
+constexpr std::int64_t row_of_column(std::int64_t i) { return i % 16 / 4 * 8 + i / 16 * 4 + i % 4; }
 
 // P and ds of 32 keys by 32 rows, from scores and dp. `p` and `ds`: as rows of a key; `ds_pairs`: as pairs of keys.
 template <bool masked>
@@ -256,14 +265,15 @@ inline void differentiate_group(const Tile& tile, std::int64_t key, const float*
                 prob[i][v] = x;
                 grad[i][v] = y;
             }
+        __m512i both[2];
 #pragma GCC unroll 2
         for (int i = 0; i < 2; ++i) {
             store_row_of_32(p + (k + i) * 32, prob[i][0], prob[i][1]);
             store_row_of_32(ds + (k + i) * 32, grad[i][0], grad[i][1]);
+            std::memcpy(&both[i], ds + (k + i) * 32, sizeof both[i]);
         }
-#pragma GCC unroll 2
-        for (int v = 0; v < 2; ++v)
-            store_bits(ds_pairs + v * gemm::tile_elements + k / 2 * 32, pair_bits(grad[0][v], grad[1][v]));
+        _mm512_storeu_si512(ds_pairs + k * 16, _mm512_unpacklo_epi16(both[0], both[1]));
+        _mm512_storeu_si512(ds_pairs + gemm::tile_elements + k * 16, _mm512_unpackhi_epi16(both[0], both[1]));
         if (k % 8 == 0) ahead.ask(16);
     }
 }
@@ -319,10 +329,9 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
             if (steps == 0) continue;
             for (std::int64_t d = 0; d < deep; d += 32)
                 for (const bool value : {true, false})
-                    (begun[g] ? add_product : block_product)(
-                        tiles_at((value ? p : ds) + (g * chunk_tiles + tile) * group_elements),
-                        (value ? dy_wide : q_wide) + (d / 32 * chunk_tiles + tile) * step_elements, steps,
-                        (value ? dv : dk) + (g * key_group * deep) + d * 32);
+                    product_of_columns(head_dim - d, tiles_at((value ? p : ds) + (g * chunk_tiles + tile) * group_elements),
+                                       (value ? dy_wide : q_wide) + (d / 32 * chunk_tiles + tile) * step_elements, steps,
+                                       begun[g], (value ? dv : dk) + (g * key_group * deep) + d * 32);
             work[g] = {};
             begun[g] = true;
         }
@@ -381,8 +390,8 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
             std::fill(ds_at + gap, ds_at + filled, bf16(0.0f));
             work[g].end = in_chunk + 1;
             const std::int64_t key = block_begin + g * key_group;
-            block_product(rows_at(k + g * key_group * deep, deep), q, deep / 32, s);
-            block_product(rows_at(v + g * key_group * deep, deep), dy, deep / 32, dp);
+            block_product(rows_at(k + g * key_group * deep, deep), q, deep / 32, false, s);
+            block_product(rows_at(v + g * key_group * deep, deep), dy, deep / 32, false, dp);
             bf16* const pairs = ds_pairs + g * group_elements;
             if (tile.all_see(key, key + key_group))
                 differentiate_group<false>(tile, key, s, dp, lse, delta, factor, args.scale, p_at + filled,
@@ -396,21 +405,20 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
         while (turn.load(std::memory_order_acquire) != block) std::this_thread::yield();
         float* const dq =
             first && last ? own_dq : scratch.dq + (list.kv_head * list.tiles() + index) * tile_rows * deep;
-        for (std::int64_t d = 0; d < deep; d += 32) {
-            float* const to = dq + d * tile_rows;
-            (first ? block_product : add_product)(tiles_at(k_tiles + d * block_keys + g0 * group_elements),
-                                                  ds_pairs + g0 * group_elements, g1 - g0, to);
-        }
+        for (std::int64_t d = 0; d < deep; d += 32)
+            product_of_rows(head_dim - d, tiles_at(k_tiles + d * block_keys + g0 * group_elements),
+                            ds_pairs + g0 * group_elements, g1 - g0, !first, dq + d * tile_rows);
         if (last) {
-            for (std::int64_t at = 0; at < tile.columns; at += lanes) {
+            for (std::int64_t half = 0; half < tile_rows; half += lanes) {
                 for (std::int64_t d = 0; d < head_dim; d += lanes) {
                     Float x[lanes];
-                    for (int i = 0; i < lanes; ++i) x[i] = simd::load(dq + (d + i) * tile_rows + at);
+                    for (int i = 0; i < lanes; ++i) x[i] = simd::load(dq + (d + i) * tile_rows + half);
                     pack::transpose(x);
                     for (int i = 0; i < lanes; ++i) simd::store(result + i * deep + d, x[i]);
                 }
-                for (std::int64_t i = 0; i < std::min<std::int64_t>(lanes, tile.rows - at); ++i) {
-                    const std::int64_t row = tile.first + at + i;
+                for (std::int64_t i = 0; i < lanes; ++i) {
+                    const std::int64_t in_tile = row_of_column(half + i), row = tile.first + in_tile;
+                    if (in_tile >= tile.rows) continue;
                     if (args.q_rope) rope::turn_back(result + i * deep, *args.q_rope, list.token(row));
                     store_row(list.at(args.dq, row), result + i * deep, head_dim);
                 }
