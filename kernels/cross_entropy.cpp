@@ -52,6 +52,10 @@ struct RowStats {
     float max, sum;
 };
 
+// Rows are long: of what is asked for ahead, 4 KB, little is another thread's. 512 rows of 32000, a thread: stats 5.9 ms, now 4.4,
+// grad 6.0 and 4.3.
+constexpr std::int64_t ahead = 1024;
+
 // One pass: every lane keeps its own maximum and the sum of exp(x - maximum). The maximum is raised once per `ways`
 // vectors, which costs one more exp per `ways`.
 RowStats row_stats(const float* x, std::int64_t vocab) {
@@ -67,6 +71,7 @@ RowStats row_stats(const float* x, std::int64_t vocab) {
     for (; i + ways * simd::width <= vocab; i += ways * simd::width) {
         simd::Float v[ways], top = max;
         for (int k = 0; k < ways; ++k) {
+            __builtin_prefetch(x + i + k * simd::width + ahead, 0, 2);
             v[k] = simd::load(x + i + k * simd::width);
             top = simd::max(v[k], top);
         }
@@ -126,7 +131,10 @@ template <class T> void grad_cpu(Stream& stream, const CrossEntropyGrad<T>& a) {
             const std::int64_t column = a.labels[t] - a.vocab_begin;
             const bool here = column >= 0 && column < vocab;
             const float label_logit = here ? x[column] : 0.0f;
-            simd::sweep(vocab, [&](auto at) { at.store(dx, simd::exp_nonpositive(at.load(x) - max) * scale); });
+            simd::sweep(vocab, [&](auto at) {
+                at.ask(x + ahead);
+                at.store(dx, simd::exp_nonpositive(at.load(x) - max) * scale);
+            });
             if (here) dx[column] = T(simd::exp_nonpositive(simd::set(label_logit - max))[0] * scale - a.scale);
         }
     });

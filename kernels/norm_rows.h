@@ -45,6 +45,7 @@ template <class T, bool residual>
 inline void gradient_row(T* dx, float* dgain, const T* dy, const T* x, const T* gain, const T* dresidual,
                          std::int64_t n, float rstd, float mean) {
     simd::sweep(n, [&](auto at) {
+        if constexpr (residual) at.ask(dresidual + 4 * n);
         const simd::Float d = at.load(dy), normed = at.load(x) * rstd;
         at.store(dgain, at.load(dgain) + d * normed);
         simd::Float v = (d * at.load(gain) - normed * mean) * rstd;

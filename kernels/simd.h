@@ -124,6 +124,34 @@ inline void store(f16* p, Float v) {
     const Half h = to_f16(v);
     std::memcpy(p, &h, sizeof h);
 }
+// Stores past the caches, which so do not fetch the line first: for what is not read again soon. 64-byte aligned; `passed` comes
+// before another thread reads it. Elsewhere plain stores.
+inline void store_past(float* p, Float v) {
+#if defined(KEEL_SIMD_AVX512)
+    _mm512_stream_ps(p, static_cast<__m512>(v));
+#else
+    store(p, v);
+#endif
+}
+// Two vectors of 16-bit numbers, a line.
+template <class T> inline void store_past(T* p, Float low, Float high) {
+#if defined(KEEL_SIMD_AVX512)
+    Half half[2];
+    if constexpr (std::is_same_v<T, bf16>) half[0] = to_bf16(low), half[1] = to_bf16(high);
+    else half[0] = to_f16(low), half[1] = to_f16(high);
+    __m512i line;
+    std::memcpy(&line, half, sizeof line);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(p), line);
+#else
+    store(p, low);
+    store(p + width, high);
+#endif
+}
+inline void passed() {
+#if defined(KEEL_SIMD_AVX512)
+    _mm_sfence();
+#endif
+}
 // v as it would read back after a store to T.
 template <class T> inline Float rounded(Float v);
 template <> inline Float rounded<float>(Float v) { return v; }

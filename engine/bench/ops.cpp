@@ -1,12 +1,12 @@
 // Each op of a step alone, at the shapes and strides the step gives it.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "engine/bench/bench.h"
 #include "engine/model/layout.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
+#include "kernels/copy.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
@@ -119,12 +119,7 @@ template <class T> std::vector<OpTime> measure_ops_of(Stream& s, const Config& c
     double norm = 0;
     const auto n = static_cast<double>(params.flat_size);
     const View<float> embed = params.view(grad.flat(), "embed");  // matrices are written by their wgrad
-    add("zero gradients", 1, 0, 4 * static_cast<double>(embed.size()), [&, embed] {
-        constexpr std::int64_t tile = 1 << 16;
-        s.parallel(ceil_div(embed.size(), tile), [&](std::int64_t t, int) {
-            std::memset(embed.data() + t * tile, 0, static_cast<std::size_t>(std::min(tile, embed.size() - t * tile)) * sizeof(float));
-        });
-    });
+    add("zero gradients", 1, 0, 4 * static_cast<double>(embed.size()), [&, embed] { clear<float>(s, embed); });
     add("gradient norm", 1, 0, 4 * n, [&] {
         sum_of_squares(s, {.out = View<double>(&norm, {1}), .scratch = View<std::byte>(reduce_scratch.data(), {static_cast<std::int64_t>(reduce_scratch.size())}), .x = grad.flat()});
     });

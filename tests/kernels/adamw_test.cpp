@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/base/pages.h"
 #include "tests/kernels/golden.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/tensor.h"
@@ -101,6 +105,30 @@ template <class T> void matches() {
 TEST(Adamw, MatchesTheReferenceInFloatAlsoWhenMasterIsTheParameter) { matches<float>(); }
 TEST(Adamw, MatchesTheReferenceInBf16AndRoundsTheMasterWeight) { matches<bf16>(); }
 TEST(Adamw, MatchesTheReferenceInF16AndRoundsTheMasterWeight) { matches<f16>(); }
+
+// Parameters that begin a cache line are stored past the caches, those of `Tensor` are not.
+template <class T> void same_on_a_line() {
+    constexpr std::int64_t n = 40001;
+    Pages pages((n + 1) * static_cast<std::int64_t>(sizeof(T)));
+    T* const line = reinterpret_cast<T*>(pages.data());
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(line) % 64, 0u);
+    line[n] = T(3.0f);
+    Tensor<T> elsewhere(n);
+    for (const View<T> param : {View<T>(line, {n}), elsewhere.view()}) {
+        Tensor<float> master(random_values<float>("param", n, .02)), grad(random_values<float>("grads", n, 1e-3)), m(n), v(n);
+        m.fill(0);
+        v.fill(0);
+        adamw<T>(stream_of(2), {.param = param, .master = master.view(), .m = m.view(), .v = v.view(), .grad = grad.read(), .lr = 3e-4f,
+                                .beta1 = .9f, .beta2 = .95f, .eps = 1e-8f, .weight_decay = .1f, .grad_scale = 1, .step = 1});
+    }
+    EXPECT_EQ(std::memcmp(line, elsewhere.read().data(), n * sizeof(T)), 0);
+    EXPECT_EQ(static_cast<float>(line[n]), 3.0f);
+    EXPECT_TRUE(elsewhere.untouched());
+}
+TEST(Adamw, StoresTheSameParametersWhereverTheyBegin) {
+    same_on_a_line<bf16>();
+    same_on_a_line<f16>();
+}
 
 TEST(Adamw, RefusesWhatCannotBeAStep) {
     Tensor<float> x(4), three(3);
