@@ -53,12 +53,31 @@ std::int64_t room_of_b(const Matmul<T, C>& p, std::int64_t room) {
     return room - std::min(a, room / 2);
 }
 
+// Each task packs its part of both operands. Not with more threads than such tiles, which are large: bits do not depend on it.
+template <class Path, class T, class C>
+bool multiply_own(Stream& stream, const Matmul<T, C>& p) {
+    constexpr gemm::Limits limits = Path::limits;
+    const gemm::OwnTiles tiles(p.m, p.n, limits);
+    if (tiles.count() < stream.threads()) return false;
+    const std::int64_t blocks = gemm::Blocks(p.k, limits).count();
+    stream.parallel(tiles.count(), [&](std::int64_t i, int thread) {
+        const std::int64_t r = i % tiles.rows.pieces, c = i / tiles.rows.pieces;
+        const std::int64_t row = tiles.rows.begin(r) * limits.row_unit, column = tiles.columns.begin(c) * limits.panel;
+        Path::on_own_b(p,
+                       {row, std::min(p.m - row, tiles.rows.size(r) * limits.row_unit), column,
+                        std::min(p.n - column, tiles.columns.size(c) * limits.panel), 0, blocks, 0},
+                       nullptr, stream.workspace(thread));
+    });
+    return true;
+}
+
 // `shared`: where operands are packed, `room` elements of it.
 template <class Path, class T, class C>
 void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* shared, std::int64_t room) {
     using Packed = gemm::Packed<typename Path::Element>;
     constexpr gemm::Limits limits = Path::limits;
     const gemm::Blocks blocks(p.k, limits);
+    if (Path::packs_both(p) && multiply_own<Path>(stream, p)) return;
     const gemm::Plan plan(p.m, p.n, p.k, room_of_b<Path>(p, room), limits);
     const tile::Cut slivers(p.m, limits.row_unit);
     const std::int64_t tall = plan.rows / limits.row_unit;  // slivers of a tile at most

@@ -24,6 +24,8 @@ constexpr Limits float_limits{.k_block = 288,
                               .tile_columns = 512,
                               .tile_b = 1 << 30,
                               .shared_rows = 112,
+                              .own_rows = 0,
+                              .own_columns = 0,
                               .packs_a = true};
 
 // Workspace of one thread, in floats.
@@ -228,6 +230,10 @@ struct FloatPath {
     static void pack_a(const MatmulOperand<T>& a, std::int64_t m, std::int64_t k0, std::int64_t k, float* out) {
         const tile::Cut slivers(m, tile::max_rows);
         pack::slivers_of_a(a, m, 0, slivers, k0, k, out + slivers.pieces * pack::sliver_rows * k0);
+    }
+    template <class T, class C>
+    static bool packs_both(const Matmul<T, C>&) {
+        return false;
     }
     template <class T, class C>
     static bool reads_a(const Matmul<T, C>&) {

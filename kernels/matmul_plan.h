@@ -21,6 +21,7 @@ struct Limits {
     std::int64_t tile_rows, tile_columns;  // of a tile at most, where its task packs B for itself
     std::int64_t tile_b;                   // elements of B in a tile at most, for a block of k
     std::int64_t shared_rows;              // and where B is packed already: small, to be many
+    std::int64_t own_rows, own_columns;    // and where its task packs both operands
     bool packs_a;                          // may pack A once, if it is the small operand
 };
 
@@ -89,6 +90,18 @@ struct Plan {
         }
     }
     bool splits_k(const Blocks& blocks) const { return packing == Packing::b && packed_blocks < blocks.count(); }
+};
+
+// Tiles whose tasks pack both operands: even ones, and an even number of them.
+struct OwnTiles {
+    tile::Cut rows, columns;  // in row units and panels
+    OwnTiles(std::int64_t m, std::int64_t n, const Limits& l)
+        : rows(ceil_div(m, l.row_unit), l.own_rows / l.row_unit), columns(ceil_div(n, l.panel), l.own_columns / l.panel) {
+        if (count() % 2 == 0) return;
+        tile::Cut& longer = m >= n ? rows : columns;
+        longer = tile::Cut(longer.total, longer.total, longer.pieces + 1);
+    }
+    std::int64_t count() const { return rows.pieces * columns.pieces; }
 };
 
 // What one task packs of an operand, the most: rows of A or columns of B, and k.
