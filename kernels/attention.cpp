@@ -76,8 +76,8 @@ Rows rows_of_head(const Args& a, const Sizes& s, std::int64_t kv_head) {
 }
 
 // Keys a task of the backward owns: fewer where there would be less than 16 tasks.
-std::int64_t keys_per_task(const Sizes& s) {
-    std::int64_t keys = attention::most_keys;
+std::int64_t keys_per_task(const Sizes& s, std::int64_t most) {
+    std::int64_t keys = most;
     while (keys > 32 && ceil_div(s.kv_tokens, keys) * s.kv_heads < 16) keys /= 2;
     return keys;
 }
@@ -90,6 +90,16 @@ bool uses_tiles([[maybe_unused]] float scale) {
 #else
     return false;
 #endif
+}
+
+// On tiles the bits do not depend on it: every sum is one chain over keys, or rows, in their order.
+template <class Args>
+std::int64_t most_keys_on_tiles([[maybe_unused]] const Args& a) {
+#if KEEL_AMX
+    for (std::int64_t i = 0; i < a.lo.dim(0); ++i)
+        if (a.query_offset + i - a.lo[i] >= attention::most_keys) return attention::amx_most_keys;
+#endif
+    return attention::most_keys;
 }
 
 std::int64_t forward_bytes(std::int64_t head_dim) {
@@ -156,7 +166,7 @@ void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
     check_workspace("attention_backward", stream, backward_bytes(args.head_dim));
 
     const attention::BackwardScratch scratch(args.scratch.data(), s.tokens, s.heads, s.kv_heads, args.head_dim);
-    const std::int64_t keys = keys_per_task(s);
+    const std::int64_t keys = keys_per_task(s, on_tiles ? most_keys_on_tiles(args) : attention::most_keys);
     const Rows list = rows_of_head(args, s, 0);
     stream.parallel(list.tiles(), [&](std::int64_t i, int) {
         attention::backward_prepare(args, list, i, s.kv_heads, keys, scratch);

@@ -62,13 +62,16 @@ inline gemm::AmxRows tiles_at(const bf16* tiles) {
 template <bool two_rows = true, bool two_columns = true>
 inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add, float* out) {
     constexpr gemm::Reads again = gemm::Reads::again;
-    gemm::amx_sums<two_rows, two_columns, again, again>(a, b, steps, {add ? out : nullptr, 32, out, 32}, [](std::int64_t) {});
+    gemm::amx_sums<two_rows, two_columns, again, again>(a, b, steps, {add ? out : nullptr, 32, out, 32},
+                                                        [](std::int64_t) {});
 }
 // Rows, or columns, are as many elements of a head as are left from d on.
-inline void product_of_rows(std::int64_t left, const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add, float* out) {
+inline void product_of_rows(std::int64_t left, const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add,
+                            float* out) {
     (left > 16 ? block_product<true, true> : block_product<false, true>)(a, b, steps, add, out);
 }
-inline void product_of_columns(std::int64_t left, const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add, float* out) {
+inline void product_of_columns(std::int64_t left, const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add,
+                               float* out) {
     (left > 16 ? block_product<true, true> : block_product<true, false>)(a, b, steps, add, out);
 }
 
@@ -220,25 +223,29 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
                 for (std::int64_t i = 0; i < 2 * head_dim; ++i)
                     simd::store(tile_y + i * lanes, simd::load(tile_y + i * lanes) * less[i % 2]);
             for (std::int64_t d = 0; d < deep; d += 32)
-                product_of_rows(head_dim - d, tiles_at(v_tiles + d * key_block + g0 * group_elements), p, g1 - g0, !fresh,
-                                tile_y + d * tile_rows);
+                product_of_rows(head_dim - d, tiles_at(v_tiles + d * key_block + g0 * group_elements), p, g1 - g0,
+                                !fresh, tile_y + d * tile_rows);
             if (complete) finish_tile(args, list, tile, tile_y, tile_max, tile_sum);
         }
     }
 }
 
 // Tiles of queries whose P and ds wait for one product into dk and dv.
-constexpr std::int64_t chunk_tiles = 8;
+constexpr std::int64_t chunk_tiles = 4;
+
+// Keys a task owns at most, where queries see more than most_keys: a tile of queries is gathered, and its dq added to,
+// half as often. With chunks of 4 tiles what a task works on still lies in the second cache.
+constexpr std::int64_t amx_most_keys = 512;
 
 constexpr std::int64_t amx_backward_bytes(std::int64_t head_dim) {
     const std::int64_t deep = round_up(head_dim, 32);
-    return most_keys * deep * (4 + 4 + 2 + 2 + 2) + chunk_tiles * most_keys * tile_rows * 4 +
-           most_keys * tile_rows * 2 + chunk_tiles * tile_rows * deep * 4 + 3 * tile_rows * deep * 2 +
+    return amx_most_keys * deep * (4 + 4 + 2 + 2 + 2) + chunk_tiles * amx_most_keys * tile_rows * 4 +
+           amx_most_keys * tile_rows * 2 + chunk_tiles * tile_rows * deep * 4 + 3 * tile_rows * deep * 2 +
            tile_rows * deep * 2 + 2 * 1024 * 4 + tile_rows * deep * 4 + 2 * tile_rows * 4 + 24 * 64;
 }
 
-// ds of two keys becomes pairs inside of quarters of a row, so that column i of the two tiles of pairs is not row i but this
-// one. dq's columns stand in that order until they are written.
+// ds of two keys becomes pairs inside of quarters of a row, so that column i of the two tiles of pairs is not row i but
+// this one. dq's columns stand in that order until they are written.
 constexpr std::int64_t row_of_column(std::int64_t i) { return i % 16 / 4 * 8 + i / 16 * 4 + i % 4; }
 
 // P and ds of 32 keys by 32 rows, from scores and dp. `p` and `ds`: as rows of a key; `ds_pairs`: as pairs of keys.
@@ -320,18 +327,19 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
 
     const float factor = args.scale * log2_e;
     std::int64_t in_chunk = 0, results_asked = 0;
-    Span copied;                             // groups of keys
-    Span work[most_keys / key_group];        // of a group of keys: the tiles of the chunk that see some of it
-    bool begun[most_keys / key_group] = {};  // dk and dv of a group of keys
+    Span copied;                                 // groups of keys
+    Span work[amx_most_keys / key_group];        // of a group of keys: the tiles of the chunk that see some of it
+    bool begun[amx_most_keys / key_group] = {};  // dk and dv of a group of keys
     const auto flush = [&] {
         for (std::int64_t g = 0; g < groups; ++g) {
             const std::int64_t tile = work[g].begin, steps = work[g].end - tile;
             if (steps == 0) continue;
             for (std::int64_t d = 0; d < deep; d += 32)
                 for (const bool value : {true, false})
-                    product_of_columns(head_dim - d, tiles_at((value ? p : ds) + (g * chunk_tiles + tile) * group_elements),
-                                       (value ? dy_wide : q_wide) + (d / 32 * chunk_tiles + tile) * step_elements, steps,
-                                       begun[g], (value ? dv : dk) + (g * key_group * deep) + d * 32);
+                    product_of_columns(head_dim - d,
+                                       tiles_at((value ? p : ds) + (g * chunk_tiles + tile) * group_elements),
+                                       (value ? dy_wide : q_wide) + (d / 32 * chunk_tiles + tile) * step_elements,
+                                       steps, begun[g], (value ? dv : dk) + (g * key_group * deep) + d * 32);
             work[g] = {};
             begun[g] = true;
         }
