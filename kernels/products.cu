@@ -28,8 +28,10 @@ std::string key_of(const Problem& p) {
 
 class Plan {
 public:
-    // `wanted`: what was chosen before; another is chosen where the library does not take it.
-    Plan(cublasLtHandle_t handle, const Problem& problem, const cublasLtMatmulAlgo_t* wanted) : problem_(problem) {
+    // In a workspace of `most_bytes`. `wanted`: what was chosen before; another is chosen where the library does not take it, or it
+    // needs more.
+    Plan(cublasLtHandle_t handle, const Problem& problem, std::size_t most_bytes, const cublasLtMatmulAlgo_t* wanted)
+        : problem_(problem), most_bytes_(most_bytes) {
         const CublasLt& lt = cublaslt();
         check(lt.cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
         set(CUBLASLT_MATMUL_DESC_TRANSA, problem.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -45,6 +47,8 @@ public:
     }
     Plan(Plan&& other) noexcept
         : problem_(other.problem_),
+          most_bytes_(other.most_bytes_),
+          bytes_(other.bytes_),
           desc_(std::exchange(other.desc_, nullptr)),
           a_(std::exchange(other.a_, nullptr)),
           b_(std::exchange(other.b_, nullptr)),
@@ -58,14 +62,16 @@ public:
             if (l) lt.cublasLtMatrixLayoutDestroy(l);
     }
 
-    bool is_for(const Problem& problem) const { return problem == problem_; }
+    bool is_for(const Problem& problem, std::size_t most_bytes) const {
+        return problem == problem_ && most_bytes == most_bytes_;
+    }
     void run(cublasLtHandle_t handle, Stream& stream, const void* a, const void* b, void* d, const void* bias) {
         if (problem_.bias)
             check(cublaslt().cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                                             sizeof bias));
         const float alpha = 1, beta = problem_.accumulate ? 1 : 0;
-        check(cublaslt().cublasLtMatmul(handle, desc_, &alpha, a, a_, b, b_, &beta, d, d_, d, d_, &algo_, nullptr, 0,
-                                        static_cast<cudaStream_t>(stream.native())));
+        check(cublaslt().cublasLtMatmul(handle, desc_, &alpha, a, a_, b, b_, &beta, d, d_, d, d_, &algo_,
+                                        stream.shared_workspace(), most_bytes_, static_cast<cudaStream_t>(stream.native())));
     }
 
     // "bf16 x bf16 to f32, …" and the algorithm, as chosen_products gives them.
@@ -78,16 +84,17 @@ public:
         };
         std::string text = concat("algorithm ", of(CUBLASLT_ALGO_CONFIG_ID), ", tile ", of(CUBLASLT_ALGO_CONFIG_TILE_ID),
                                   ", stages ", of(CUBLASLT_ALGO_CONFIG_STAGES_ID), ", split ",
-                                  of(CUBLASLT_ALGO_CONFIG_SPLITK_NUM), " |");
+                                  of(CUBLASLT_ALGO_CONFIG_SPLITK_NUM), ", workspace ", bytes_, " |");
         for (const std::uint64_t word : algo_.data) text.append(" ").append(hex(word));
         return text;
     }
 
 private:
-    bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo) const {
+    bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo) {
         cublasLtMatmulHeuristicResult_t result{};
-        return cublaslt().cublasLtMatmulAlgoCheck(handle, desc_, a_, b_, d_, d_, &algo, &result) == CUBLAS_STATUS_SUCCESS &&
-               result.workspaceSize == 0;
+        if (cublaslt().cublasLtMatmulAlgoCheck(handle, desc_, a_, b_, d_, d_, &algo, &result) != CUBLAS_STATUS_SUCCESS) return false;
+        bytes_ = result.workspaceSize;
+        return bytes_ <= most_bytes_;
     }
     void choose(cublasLtHandle_t handle) {
         const CublasLt& lt = cublaslt();
@@ -97,9 +104,8 @@ private:
         const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
             check(lt.cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value));
         };
-        prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{0});
-        prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-               static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+        prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{most_bytes_});
+        prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, product_reductions);
         prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.align_a);
         prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, problem.align_b);
         prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, problem.align_d);
@@ -115,6 +121,7 @@ private:
                  problem.a.ld, ", ", problem.b.ld, " and ", problem.d.ld,
                  " elements apart; make them multiples of 8 elements");
         algo_ = result.algo;
+        bytes_ = result.workspaceSize;
     }
     void set(cublasLtMatmulDescAttributes_t which, std::int32_t value) {
         check(cublaslt().cublasLtMatmulDescSetAttribute(desc_, which, &value, sizeof value));
@@ -127,6 +134,7 @@ private:
     }
 
     Problem problem_;
+    std::size_t most_bytes_, bytes_ = 0;  // of workspace: what there is, and what the algorithm needs of it
     cublasLtMatmulDesc_t desc_ = nullptr;
     cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
     cublasLtMatmulAlgo_t algo_{};
@@ -142,10 +150,11 @@ public:
         cublaslt().cublasLtDestroy(handle_);
     }
     void run(Stream& stream, const Problem& problem, const void* a, const void* b, void* d, const void* bias) {
-        auto plan = std::find_if(plans_.begin(), plans_.end(), [&](const Plan& p) { return p.is_for(problem); });
+        const auto bytes = static_cast<std::size_t>(stream.shared_bytes());
+        auto plan = std::find_if(plans_.begin(), plans_.end(), [&](const Plan& p) { return p.is_for(problem, bytes); });
         if (plan == plans_.end()) {
             const auto wanted = wanted_.find(key_of(problem));
-            plans_.emplace_back(handle_, problem, wanted == wanted_.end() ? nullptr : &wanted->second);
+            plans_.emplace_back(handle_, problem, bytes, wanted == wanted_.end() ? nullptr : &wanted->second);
             plan = plans_.end() - 1;
         }
         plan->run(handle_, stream, a, b, d, bias);

@@ -15,7 +15,7 @@ bool meet(const Life& a, const Life& b) { return a.first <= b.last && b.first <=
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 62;
 
-constexpr Use all_uses[] = {Use::parameter, Use::gradient, Use::optimizer, Use::saved, Use::temporary, Use::communication, Use::cache};
+constexpr Use all_uses[] = {Use::parameter, Use::gradient, Use::optimizer, Use::saved, Use::temporary, Use::communication, Use::cache, Use::products};
 
 // Reservations of layers and slots carry their number; a person wants to read them as one line.
 std::string without_layer(const std::string& name) {
@@ -37,6 +37,7 @@ const char* name(Use use) {
         case Use::temporary: return "temporaries";
         case Use::communication: return "between ranks";
         case Use::cache: return "KV cache";
+        case Use::products: return "workspace of products";
     }
     return "?";
 }
@@ -121,12 +122,12 @@ std::string MemoryPlan::table() const {
     char line[160];
     for (const Use use : all_uses)
         if (const std::int64_t bytes = live_bytes(peak, use)) {
-            std::snprintf(line, sizeof line, "  %-20s %12s  %5.1f %%\n", name(use), human_bytes(bytes).c_str(),
+            std::snprintf(line, sizeof line, "  %-22s %12s  %5.1f %%\n", name(use), human_bytes(bytes).c_str(),
                           100.0 * static_cast<double>(bytes) / static_cast<double>(peak_bytes_));
             out += line;
         }
     const std::int64_t gaps = peak_bytes_ - live_bytes(peak);
-    std::snprintf(line, sizeof line, "  %-20s %12s  %5.1f %%\n", "gaps", human_bytes(gaps).c_str(),
+    std::snprintf(line, sizeof line, "  %-22s %12s  %5.1f %%\n", "gaps", human_bytes(gaps).c_str(),
                   100.0 * static_cast<double>(gaps) / static_cast<double>(std::max<std::int64_t>(1, peak_bytes_)));
     out += line;
 

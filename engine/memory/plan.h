@@ -23,7 +23,7 @@ struct Life {
     static Life always() { return {0, forever}; }
 };
 
-enum class Use : std::uint8_t { parameter, gradient, optimizer, saved, temporary, communication, cache };
+enum class Use : std::uint8_t { parameter, gradient, optimizer, saved, temporary, communication, cache, products };
 const char* name(Use use);
 
 // A reservation's handle; Arena::view turns it into memory.
@@ -35,7 +35,7 @@ template <class T> struct Reserved {
 
 class MemoryPlan {
 public:
-    static constexpr std::int64_t alignment = 64;  // a cache line, and a vector of AVX-512
+    static constexpr std::int64_t alignment = 256;  // what cuBLASLt's fastest algorithms want; cache lines, vectors of AVX-512
 
     struct Item {
         std::string name;

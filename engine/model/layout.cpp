@@ -10,6 +10,7 @@
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/head_norm.h"
+#include "kernels/products.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/split_norm.h"
@@ -236,6 +237,8 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
         if (use.snapshot && !on_gpu())
             snapshot = plan.reserve<std::byte>("snapshot of a checkpoint", {snapshot_bytes()}, always, Use::optimizer);
     }
+    if (on_gpu())
+        products = plan.reserve<std::byte>("workspace of products", {product_workspace_bytes(use.device)}, always, Use::products);
     rope = plan.reserve<float>("rope table", {use.positions, rotary_dim(model)}, always, Use::temporary);
 
     const int last = static_cast<int>(shard.chunks.size()) - 1;

@@ -111,6 +111,7 @@ template <class T> struct ModelLayout {
     Reserved<double> numbers;              // what the host reads of a step (engine/model/step_numbers.h)
     HashSlots hashes;                      // behind losses and squares
     Reserved<std::byte> embed_scratch;     // on a GPU, as what follows
+    Reserved<std::byte> products;          // what cuBLASLt works in (Stream::lend)
     Reserved<std::byte> peers, peers_beside;  // where others' parts of a sum arrive (Group::lend); of what goes on beside
 
     // A slice is cut out of the batch, and a batch that waits for its backward outlives the loader's.

@@ -48,6 +48,7 @@ public:
         }
         if (layout_.shard.has_embedding()) embed_params_ = params_named("embed");
         if (layout_.shard.has_head()) head_params_ = {params_named("final_norm").first, static_cast<int>(params().specs.size())};
+        if (layout_.on_gpu()) stream_.lend(arena_.view(layout_.products).data(), arena_.view(layout_.products).size());
         if (layout_.peers.index >= 0) lend(ranks_, arena_.view(layout_.peers));
         if (layout_.peers_beside.index >= 0) ranks_.beside.lend(arena_.view(layout_.peers_beside));
         if (use.training)
@@ -57,6 +58,8 @@ public:
                                                   .scratch = arena_.view(layout_.reduce_scratch), .param = param_data(),
                                                   .param_bytes = size_bytes(dtype()), .exact = exact_buffers()});
     }
+
+    ~LlamaModel() override { stream_.lend(nullptr, 0); }
 
     const ParamTable& params() const override { return layout_.params; }
     const Shard& shard() const override { return layout_.shard; }

@@ -43,7 +43,7 @@ td.key i, th.key i { display: inline-block; width: 12px; height: 12px; border-ra
 .meter i { display: block; height: 10px; border-radius: 3px; }
 .u0 { fill: #4c78a8; background: #4c78a8; } .u1 { fill: #72b7b2; background: #72b7b2; } .u2 { fill: #9d79b5; background: #9d79b5; }
 .u3 { fill: #eca13c; background: #eca13c; } .u4 { fill: #e2557b; background: #e2557b; } .u5 { fill: #e0c63a; background: #e0c63a; }
-.u6 { fill: #59a14f; background: #59a14f; }
+.u6 { fill: #59a14f; background: #59a14f; } .u7 { fill: #b07aa1; background: #b07aa1; }
 .c0 { stroke: #1f6feb; background: #1f6feb; } .c1 { stroke: #d1451b; background: #d1451b; } .c2 { stroke: #1a9e74; background: #1a9e74; }
 .c3 { stroke: #8250df; background: #8250df; } .c4 { stroke: #d99a1c; background: #d99a1c; } .c5 { stroke: #e2557b; background: #e2557b; }
 .c6 { stroke: #2f9fd0; background: #2f9fd0; } .c7 { stroke: #8b95a5; background: #8b95a5; }

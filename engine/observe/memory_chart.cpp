@@ -11,7 +11,7 @@ namespace {
 
 constexpr double width = 1180, height = 260, left = 112, right = 12, top = 26, bottom = 30;
 constexpr Use uses[] = {Use::parameter, Use::gradient, Use::optimizer, Use::communication,
-                        Use::cache,     Use::saved,    Use::temporary};
+                        Use::products,  Use::cache,    Use::saved,     Use::temporary};
 
 std::string legend(const MemoryPlan& plan, int peak) {
     std::string out = "<ul class=\"legend\">";

@@ -108,8 +108,8 @@ std::int64_t Stream::workspace_bytes() const { return crew_ ? crew_->workspace_b
 std::byte* Stream::workspace(int thread) const {
     return crew_ ? crew_->workspace.data() + thread * crew_->workspace_bytes : nullptr;
 }
-std::int64_t Stream::shared_bytes() const { return crew_ ? crew_->shared_bytes : 0; }
-std::byte* Stream::shared_workspace() const { return workspace(threads()); }
+std::int64_t Stream::shared_bytes() const { return crew_ ? crew_->shared_bytes : lent_bytes_; }
+std::byte* Stream::shared_workspace() const { return crew_ ? workspace(threads()) : lent_; }
 
 void Stream::run(std::int64_t tiles, Call call, void* body) {
     if (!crew_) fail("this op has no body for ", name(device_), "; its CPU body cannot run there");

@@ -32,7 +32,7 @@ public:
     explicit Stream(int threads = 0, std::int64_t workspace_bytes = default_workspace_bytes,
                     std::int64_t shared_bytes = default_shared_bytes);
     // A queue of a GPU. `native` is its cudaStream_t and outlives this object; `wait(native)` returns when all that was
-    // queued is done. There is no crew and no workspace: `parallel` throws Error.
+    // queued is done. There is no crew and no workspace but what it is lent: `parallel` throws Error.
     Stream(Device device, void* native, void (*wait)(void* native));
     ~Stream();
     Stream(const Stream&) = delete;
@@ -47,6 +47,9 @@ public:
     std::byte* workspace(int thread) const;       // scratch of one thread, for the length of one tile
     std::int64_t shared_bytes() const;
     std::byte* shared_workspace() const;          // scratch of one op: one `parallel` fills it, the next one reads it
+    // Of a GPU's queue: memory of the GPU for shared_workspace, 256-byte aligned, this stream's alone. Whoever lends it takes it
+    // back with (nullptr, 0) before it is gone.
+    void lend(std::byte* data, std::int64_t bytes) { lent_ = data, lent_bytes_ = bytes; }
 
     // Calls body(tile, thread) for every tile in [0, tiles), and returns when all are done. The first exception of a
     // tile is rethrown here.
@@ -70,6 +73,8 @@ private:
     Device device_ = Device::cpu;
     void* native_ = nullptr;
     bool hopper_ = false;
+    std::byte* lent_ = nullptr;
+    std::int64_t lent_bytes_ = 0;
     void (*wait_)(void*) = nullptr;
 };
 

@@ -1,44 +1,16 @@
 #include "kernels/cudasim/blaslt.h"
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 #include <string>
-#include <vector>
 
-#include "kernels/cudasim/bf16.h"
+#include "kernels/cudasim/blaslt_product.h"
 #include "kernels/cudasim/memory.h"
 
 namespace sim {
 
-struct MatmulDesc {
-    cuda::cublasComputeType_t compute;
-    cuda::cudaDataType_t scale;
-    bool transpose_a = false, transpose_b = false, device_scalars = false;
-    int epilogue = cuda::CUBLASLT_EPILOGUE_DEFAULT;
-    const void* bias = nullptr;
-    int bias_type = -1;  // that of d
-};
-struct MatrixLayout {
-    cuda::cudaDataType_t type;
-    std::uint64_t rows, cols;
-    std::int64_t ld;
-    std::int32_t batch = 1;
-    std::int64_t batch_stride = 0;
-
-    std::size_t element_bytes() const { return type == cuda::CUDA_R_32F ? 4 : 2; }
-    std::size_t span_bytes() const {
-        if (rows == 0 || cols == 0) return 0;
-        const std::uint64_t last = static_cast<std::uint64_t>(batch - 1) * static_cast<std::uint64_t>(batch_stride) +
-                                   (cols - 1) * static_cast<std::uint64_t>(ld) + rows;
-        return last * element_bytes();
-    }
-    std::string text() const {
-        return std::to_string(rows) + " x " + std::to_string(cols) + " (ld " + std::to_string(ld) + ")";
-    }
-};
 struct MatmulPreference {
     std::uint64_t workspace_bytes = 0;
+    std::uint32_t schemes = cuda::CUBLASLT_REDUCTION_SCHEME_MASK;
     std::uint32_t alignment[4] = {256, 256, 256, 256};  // of a, b, c, d: what the library assumes if nobody says less
 };
 
@@ -47,13 +19,19 @@ namespace {
 using namespace cuda;
 
 constexpr std::uint64_t algorithm_mark =
-    0x6b65656c6c74ull;                                      // data[0] of an algorithm that came from the heuristic here
-constexpr std::size_t heuristic_workspace_bytes = 4 << 20;  // what the first choice asks for, if it may
+    0x6b65656c6c74ull;  // data[0] of an algorithm that came from the heuristic here; data[1] is into how many sums it cuts k
+constexpr int most_splits = 4;
+constexpr std::uint64_t workspace_alignment = 256;
 
 cublasStatus_t refuse(const std::string& text) {
     report(Kind::bad_call, "cublasLt: " + text);
     return CUBLAS_STATUS_INVALID_VALUE;
 }
+
+bool is_algorithm(const cublasLtMatmulAlgo_t& algo) {
+    return algo.data[0] == algorithm_mark && algo.data[1] >= 1 && algo.data[1] <= most_splits;
+}
+int splits_of(const cublasLtMatmulAlgo_t& algo) { return static_cast<int>(algo.data[1]); }
 
 template <class T>
 bool take(T& to, const void* value, std::size_t bytes) {
@@ -62,9 +40,7 @@ bool take(T& to, const void* value, std::size_t bytes) {
     return true;
 }
 
-struct Sizes {
-    std::uint64_t m, n, k;
-};
+using Sizes = MatmulSizes;
 // Whether descriptors and layouts describe one product; reports why not.
 bool agree(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
            const MatrixLayout& d, Sizes& sizes) {
@@ -93,85 +69,6 @@ bool agree(const MatmulDesc& desc, const MatrixLayout& a, const MatrixLayout& b,
             return no("a leading dimension is less than the rows: " + l->text());
     if (a.batch != b.batch || a.batch != c.batch || a.batch != d.batch) return no("batch counts disagree");
     return true;
-}
-
-// What a product needs once it runs, copied: descriptors may be destroyed as soon as it is queued.
-struct Product {
-    MatmulDesc desc;
-    MatrixLayout la, lb, lc, ld;
-    Sizes sizes;
-    const std::byte *a, *b, *c;
-    std::byte* d;
-    float alpha, beta;
-    const float *alpha_at, *beta_at;  // in device memory, or null
-};
-
-float element(const void* p, cudaDataType_t type, std::size_t i) {
-    if (type == CUDA_R_32F) {
-        float x;
-        std::memcpy(&x, static_cast<const std::byte*>(p) + 4 * i, 4);
-        return x;
-    }
-    std::uint16_t bits;
-    std::memcpy(&bits, static_cast<const std::byte*>(p) + 2 * i, 2);
-    return std::bit_cast<float>(std::uint32_t{bits} << 16);
-}
-void put_element(void* p, cudaDataType_t type, std::size_t i, float x) {
-    if (type == CUDA_R_32F)
-        std::memcpy(static_cast<std::byte*>(p) + 4 * i, &x, 4);
-    else {
-        const __nv_bfloat16 v(x);
-        std::memcpy(static_cast<std::byte*>(p) + 2 * i, &v, 2);
-    }
-}
-
-// One matrix of the batch as floats, rows x cols of op(matrix), column after column.
-std::vector<float> as_floats(const std::byte* data, const MatrixLayout& l, bool transpose) {
-    std::vector<float> out(l.rows * l.cols);
-    for (std::uint64_t c = 0; c < l.cols; ++c)
-        for (std::uint64_t r = 0; r < l.rows; ++r)
-            out[transpose ? r * l.cols + c : c * l.rows + r] =
-                element(data, l.type, c * static_cast<std::uint64_t>(l.ld) + r);
-    return out;
-}
-
-// Four columns of d at once: each column of a is read for all of them. The order of the sum is k, always.
-void multiply(const Product& p) {
-    const auto [m, n, k] = p.sizes;
-    const float alpha = p.alpha_at ? *p.alpha_at : p.alpha, beta = p.beta_at ? *p.beta_at : p.beta;
-    for (std::int32_t batch = 0; batch < p.ld.batch; ++batch) {
-        const auto at = [&](auto* data, const MatrixLayout& l) {
-            return data + static_cast<std::size_t>(batch * l.batch_stride) * l.element_bytes();
-        };
-        const std::vector<float> a = as_floats(at(p.a, p.la), p.la, p.desc.transpose_a);
-        const std::vector<float> b = as_floats(at(p.b, p.lb), p.lb, p.desc.transpose_b);
-        std::vector<float> sum(4 * m);
-        for (std::uint64_t j = 0; j < n; j += 4) {
-            const std::uint64_t columns = std::min<std::uint64_t>(4, n - j);
-            std::fill(sum.begin(), sum.end(), 0.0f);
-            for (std::uint64_t i = 0; i < k; ++i) {
-                const float* column = a.data() + i * m;
-                float w[4] = {};
-                for (std::uint64_t q = 0; q < columns; ++q) w[q] = b[(j + q) * k + i];
-                float* s = sum.data();
-                for (std::uint64_t r = 0; r < m; ++r) {
-                    s[r] += column[r] * w[0];
-                    s[m + r] += column[r] * w[1];
-                    s[2 * m + r] += column[r] * w[2];
-                    s[3 * m + r] += column[r] * w[3];
-                }
-            }
-            for (std::uint64_t q = 0; q < columns; ++q)
-                for (std::uint64_t r = 0; r < m; ++r) {
-                    float x = alpha * sum[q * m + r];
-                    if (beta != 0)
-                        x +=
-                            beta * element(at(p.c, p.lc), p.lc.type, (j + q) * static_cast<std::uint64_t>(p.lc.ld) + r);
-                    if (p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS) x += element(p.desc.bias, p.ld.type, r);
-                    put_element(at(p.d, p.ld), p.ld.type, (j + q) * static_cast<std::uint64_t>(p.ld.ld) + r, x);
-                }
-        }
-    }
 }
 
 bool holds(const char* what, const void* p, std::size_t bytes, std::uint64_t alignment) {
@@ -323,6 +220,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
             taken = take(preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
             break;
         case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+            taken = take(preference->schemes, value, bytes);
+            break;
         case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
             taken = take(mask, value, bytes);
             break;
@@ -339,15 +238,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     *found = 0;
     if (!agree(*desc, *a, *b, *c, *d, sizes)) return CUBLAS_STATUS_INVALID_VALUE;
     if (wanted < 1) return refuse("no algorithm is asked for");
-    // Up to three: with all the workspace that may be had, with a little, with none.
-    for (const std::size_t workspace : {heuristic_workspace_bytes, std::size_t{1} << 16, std::size_t{0}}) {
-        if (*found == wanted || workspace > preference->workspace_bytes) continue;
+    // Up to three, those that need a workspace first, so that whoever offers one has it used.
+    for (int splits = most_splits; splits >= 1; splits /= 2) {
+        const std::size_t need = workspace_of(sizes, d->batch, splits);
+        const bool may = splits == 1 || (preference->schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+        if (*found == wanted || !may || need > preference->workspace_bytes || sizes.k < static_cast<std::uint64_t>(splits)) continue;
         cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
         result = {};
-        result.workspaceSize = workspace;
+        result.workspaceSize = need;
         result.wavesCount = 1;
         result.algo.data[0] = algorithm_mark;
-        result.algo.data[1] = workspace;
+        result.algo.data[1] = static_cast<std::uint64_t>(splits);
         for (int i = 0; i < 4; ++i) result.algo.data[2 + i] = preference->alignment[i];
     }
     return CUBLAS_STATUS_SUCCESS;
@@ -357,16 +258,16 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
     Sizes sizes;
-    if (!agree(*desc, *a, *b, *c, *d, sizes) || algo->data[0] != algorithm_mark) return CUBLAS_STATUS_INVALID_VALUE;
-    result->workspaceSize = algo->data[1];
+    if (!agree(*desc, *a, *b, *c, *d, sizes) || !is_algorithm(*algo)) return CUBLAS_STATUS_INVALID_VALUE;
+    result->workspaceSize = workspace_of(sizes, d->batch, splits_of(*algo));
     result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
 }
 // There is one algorithm, and it has no tiles.
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t which, void* value,
                                                     std::size_t bytes, std::size_t*) {
-    const std::uint32_t is = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 1 : 0;
+    const std::uint32_t is = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? static_cast<std::uint32_t>(splits_of(*algo)) : 0;
     if (bytes != sizeof is) return refuse("an attribute of an algorithm has another size");
     std::memcpy(value, &is, sizeof is);
     return CUBLAS_STATUS_SUCCESS;
@@ -386,14 +287,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     std::uint64_t promised[4] = {a_layout->element_bytes(), b_layout->element_bytes(), c_layout->element_bytes(),
                                  d_layout->element_bytes()};
     if (algo) {
-        if (algo->data[0] != algorithm_mark)
-            return refuse("the algorithm did not come from cublasLtMatmulAlgoGetHeuristic");
+        if (!is_algorithm(*algo)) return refuse("the algorithm did not come from cublasLtMatmulAlgoGetHeuristic");
         for (int i = 0; i < 4; ++i) promised[i] = algo->data[2 + i];
-        if (workspace_bytes < algo->data[1])
-            return refuse("the algorithm needs " + std::to_string(algo->data[1]) + " bytes of workspace, but got " +
-                          std::to_string(workspace_bytes));
     }
-    if (workspace_bytes > 0 && !holds("the workspace", workspace, workspace_bytes, 16))
+    const int splits = algo ? splits_of(*algo) : 1;
+    if (const std::size_t need = workspace_of(sizes, d_layout->batch, splits); workspace_bytes < need)
+        return refuse("the algorithm needs " + std::to_string(need) + " bytes of workspace, but got " + std::to_string(workspace_bytes));
+    if (workspace_bytes > 0 && !holds("the workspace", workspace, workspace_bytes, workspace_alignment))
         return CUBLAS_STATUS_INVALID_VALUE;
     // A vector along the rows of d. The alignment is not documented; kernels of the library move it 16 bytes at a time.
     if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) {
@@ -405,20 +305,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         (reads_c && !holds("c", c, c_layout->span_bytes(), promised[2])) ||
         !holds("d", d, d_layout->span_bytes(), promised[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
-    Product p{*desc,
-              *a_layout,
-              *b_layout,
-              *c_layout,
-              *d_layout,
-              sizes,
-              static_cast<const std::byte*>(a),
-              static_cast<const std::byte*>(b),
-              static_cast<const std::byte*>(c),
-              static_cast<std::byte*>(d),
-              0,
-              0,
-              nullptr,
-              nullptr};
+    MatmulProduct p{.desc = *desc,
+                    .la = *a_layout,
+                    .lb = *b_layout,
+                    .lc = *c_layout,
+                    .ld = *d_layout,
+                    .sizes = sizes,
+                    .splits = splits,
+                    .a = static_cast<const std::byte*>(a),
+                    .b = static_cast<const std::byte*>(b),
+                    .c = static_cast<const std::byte*>(c),
+                    .d = static_cast<std::byte*>(d),
+                    .workspace = static_cast<std::byte*>(workspace),
+                    .workspace_bytes = workspace_bytes,
+                    .alpha = 0,
+                    .beta = 0,
+                    .alpha_at = nullptr,
+                    .beta_at = nullptr};
     if (desc->device_scalars) {
         p.alpha_at = static_cast<const float*>(alpha);
         p.beta_at = static_cast<const float*>(beta);
@@ -426,10 +329,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         p.alpha = *static_cast<const float*>(alpha);
         p.beta = *static_cast<const float*>(beta);
     }
-    submit(stream, [p] {
-        multiply(p);
-        return true;
-    });
+    submit_product(stream, p);
     return CUBLAS_STATUS_SUCCESS;
 }
 

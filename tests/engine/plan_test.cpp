@@ -41,10 +41,10 @@ TEST(MemoryPlan, SharesMemoryBetweenLivesThatNeverMeet) {
     plan.reserve<float>("first", {16}, {0, 0}, Use::temporary);
     plan.reserve<float>("second", {16}, {2, 2}, Use::temporary);
     plan.assign();
-    EXPECT_EQ(plan.peak_bytes(), 64);
+    EXPECT_EQ(plan.peak_bytes(), MemoryPlan::alignment);
     plan.reserve<float>("across", {16}, {0, 2}, Use::saved);
     plan.assign();
-    EXPECT_EQ(plan.peak_bytes(), 128);
+    EXPECT_EQ(plan.peak_bytes(), 2 * MemoryPlan::alignment);
     EXPECT_EQ(plan.peak_moment(), 0);
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/view.h"
 #include "kernels/gpu.h"
+#include "kernels/products.h"
 #include "tests/gpu/result.h"
 
 namespace keel::gpu_check {
@@ -24,7 +25,16 @@ struct Check {
     std::unique_ptr<Gpu> gpu;
     std::unique_ptr<Stream> stream;
 
-    Check(Device d, bool small) : device(d), tiny(small), gpu(open_gpu(d)), stream(gpu->make_stream()) {}
+    // Products have the workspace that they have in a run.
+    Check(Device d, bool small) : device(d), tiny(small), gpu(open_gpu(d)), stream(gpu->make_stream()) {
+        stream->lend(gpu->allocate(product_workspace_bytes(d)), product_workspace_bytes(d));
+    }
+    Check(const Check&) = delete;
+    Check& operator=(const Check&) = delete;
+    ~Check() {
+        stream->synchronize();
+        gpu->release(stream->shared_workspace());
+    }
     std::int64_t size(std::int64_t full, std::int64_t small) const { return tiny ? small : full; }
     // Goals that are no shares of what was measured here are for this GPU alone.
     std::optional<double> on_h200(double goal) const {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cublaslt.cuh"
+#include "kernels/products.cuh"
 
 namespace keel::KEEL_DEVICE {
 namespace {
@@ -28,9 +28,8 @@ struct Product {
         layout(b, CUDA_R_16BF, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n);
         layout(d, p.to_float ? CUDA_R_32F : CUDA_R_16BF, p.m, p.n);
         check(lt.cublasLtMatmulPreferenceCreate(&preference));
-        // No scheme whose sums depend on which block is first.
-        const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-        check(lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes));
+        check(lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &product_reductions,
+                                                      sizeof product_reductions));
     }
     Product(const Product&) = delete;
     Product& operator=(const Product&) = delete;
@@ -63,18 +62,21 @@ GemmChoice choose_gemm(Stream& stream, const GemmProblem& p, const Clock& clock)
         return clock([&] {
             const float alpha = 1, beta = p.to_float ? 1 : 0;
             check(cublaslt().cublasLtMatmul(product.handle, product.desc, &alpha, p.a, product.a, p.b, product.b, &beta, p.d, product.d, p.d, product.d,
-                                            &choice.algo, workspace_bytes > 0 ? p.workspace : nullptr, static_cast<std::size_t>(workspace_bytes),
+                                            &choice.algo, workspace_bytes > 0 ? stream.shared_workspace() : nullptr, static_cast<std::size_t>(workspace_bytes),
                                             static_cast<cudaStream_t>(stream.native())));
         });
     };
-    cublasLtMatmulHeuristicResult_t results[most];
+    cublasLtMatmulHeuristicResult_t results[most] = {};
+    const auto bytes = [&](int i) { return static_cast<std::int64_t>(results[i].workspaceSize); };
     product.offered(0, 1, results);
     GemmChoice choice;
-    choice.first_s = choice.best_s = seconds(results[0], 0);
-    choice.offered = product.offered(p.workspace_bytes, most, results);
-    for (int i = 0; i < choice.offered; ++i)
-        if (const double s = seconds(results[i], p.workspace_bytes); s < choice.best_s)
-            choice.best_s = s, choice.best = i + 1, choice.best_bytes = static_cast<std::int64_t>(results[i].workspaceSize);
+    choice.without_s = seconds(results[0], 0);
+    choice.offered = product.offered(stream.shared_bytes(), most, results);
+    choice.first_s = choice.best_s = seconds(results[0], stream.shared_bytes());
+    choice.first_bytes = choice.best_bytes = bytes(0);
+    for (int i = 1; i < choice.offered; ++i)
+        if (const double s = seconds(results[i], stream.shared_bytes()); s < choice.best_s)
+            choice.best_s = s, choice.best = i + 1, choice.best_bytes = bytes(i);
     return choice;
 }
 

@@ -14,14 +14,13 @@ struct GemmProblem {
     bool transpose_a, transpose_b, to_float;
     const void *a, *b;
     void* d;
-    void* workspace;
-    std::int64_t workspace_bytes;
 };
 struct GemmChoice {
-    double first_s = 0;           // the library's first choice without a workspace, which is what keel takes
-    double best_s = 0;            // the best of those offered with one
-    int best = 0, offered = 0;    // which, of how many
-    std::int64_t best_bytes = 0;  // of workspace
+    double without_s = 0;                          // the library's first choice without a workspace
+    double first_s = 0;                            // with the stream's, which is what keel takes
+    double best_s = 0;                             // the best of those offered with one
+    int best = 1, offered = 0;                     // which, of how many
+    std::int64_t first_bytes = 0, best_bytes = 0;  // of workspace
 };
 // Seconds that what a body queues takes.
 using Clock = std::function<double(const std::function<void()>& body)>;

@@ -56,22 +56,6 @@ TEST(Attention, GradientsOfTurnedQAndKTurnBackInFloat) { check_all<float>(turned
 TEST(Attention, GradientsOfTurnedQAndKTurnBackInBf16) { check_all<bf16>(turned); }
 TEST(Attention, GradientsOfTurnedQAndKTurnBackInF16) { check_all<f16>(turned); }
 
-TEST(Attention, InFloatTheyHaveTheBitsOfGradientsThatTurnAfterwards) {
-    Stream stream(2);
-    for (const Problem& problem : turned) {
-        const Result<float> got = attention_test::run<float>(stream, problem);
-        Result<float> later = attention_test::run<float>(stream, problem.turning(0));
-        Result<float> of = got;  // whose angles they are
-        const auto turn_back = [&](View<float> x, std::int64_t first, std::int64_t count) {
-            const RopeAngles angles = *of.in.angles(first, count);
-            rope_backward<float>(stream, {x, angles.table, angles.positions, problem.head_dim});
-        };
-        turn_back(later.out.dq_view(), problem.query_offset, problem.tokens);
-        turn_back(later.out.dk_view(), 0, problem.kv_tokens());
-        EXPECT_TRUE(got.same_bits(later)) << problem.text();
-    }
-}
-
 // The terms of a sum here have a total size of at most 12 (dk's; computed with the golden's inputs). As float, some 30
 // roundings of u = 2^-24 meet in each, doubled for P in both of its roles; as bf16, those of y, P or ds, and the
 // result, of 2^-8.

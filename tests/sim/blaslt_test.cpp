@@ -1,5 +1,6 @@
 // The three products of a linear layer, as row-major tensors seen through column-major descriptors, against double
 // sums; and what cublasLt would refuse or get wrong.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -33,7 +34,11 @@ struct Call {
     cudaDataType_t in = CUDA_R_16BF, out = CUDA_R_16BF;
     float alpha = 1, beta = 0;
     std::uint32_t alignment = 16;
-    std::size_t workspace = 0;
+    std::size_t workspace = 0;     // that an algorithm may need
+    void* memory = nullptr;        // and what it is given
+    std::size_t memory_bytes = 0;
+    std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
+    cudaStream_t stream = nullptr;
     const void* bias = nullptr;
     bool no_bias = false;  // the epilogue of one, and no pointer
     int bias_type = -1;    // not said: that of d
@@ -66,6 +71,7 @@ cublasStatus_t product(const Call& call, const void* a, Matrix ma, const void* b
     const std::uint64_t workspace = call.workspace;
     lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                             sizeof workspace);
+    lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &call.schemes, sizeof call.schemes);
     for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
         lt.cublasLtMatmulPreferenceSetAttribute(preference, which, &call.alignment, sizeof call.alignment);
@@ -75,7 +81,7 @@ cublasStatus_t product(const Call& call, const void* a, Matrix ma, const void* b
         lt.cublasLtMatmulAlgoGetHeuristic(handle, desc, la, lb, ld, ld, preference, 1, &result, &found);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = lt.cublasLtMatmul(handle, desc, &call.alpha, a, la, b, lb, &call.beta, d, ld, d, ld, &result.algo,
-                                   nullptr, 0, nullptr);
+                                   call.memory, call.memory_bytes, call.stream);
     lt.cublasLtMatmulDescDestroy(desc);
     for (const auto layout : {la, lb, ld}) lt.cublasLtMatrixLayoutDestroy(layout);
     lt.cublasLtMatmulPreferenceDestroy(preference);
@@ -195,9 +201,95 @@ TEST(Blaslt, WhatCannotBeMultipliedIsRefusedWithItsReason) {
     EXPECT_NE(finding().find("d needs 142 bytes of device memory"), std::string::npos);
     EXPECT_NE(product({.workspace = 1 << 16}, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 8}),
               CUBLAS_STATUS_SUCCESS);
-    EXPECT_NE(finding().find("the algorithm needs 65536 bytes of workspace"), std::string::npos);
+    EXPECT_NE(finding().find("the algorithm needs 1024 bytes of workspace, but got 0"), std::string::npos);
     EXPECT_EQ(product({}, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 8}), CUBLAS_STATUS_SUCCESS);
     EXPECT_EQ(finding(), "");
+}
+
+// Four sums of a quarter of k each, 13 x 40 floats, lie in the workspace and are added in order; the rest of it is poison, as all of
+// it was before.
+TEST(Blaslt, AProductThatIsCutAlongKWorksInItsWorkspaceAndLeavesNothingOfWhatWasThere) {
+    const auto x = numbers(tokens * in, 1), w = numbers(out * in, 2);
+    Device<__nv_bfloat16> dx(x.size()), dw(w.size()), dy(tokens * out);
+    dx.from(x), dw.from(w);
+    constexpr std::size_t need = 4 * tokens * out * sizeof(float), given = need + 256;
+    Device<unsigned char> workspace(given);
+    workspace.from(std::vector<unsigned char>(given, 0x11));
+    ASSERT_EQ(product({.transpose_a = true, .workspace = given, .memory = workspace.data, .memory_bytes = given}, dw.data, {out, in, in}, dx.data,
+                      {tokens, in, in}, dy.data, {tokens, out, out}),
+              CUBLAS_STATUS_SUCCESS);
+    const auto y = dy.host();
+    for (std::uint64_t t = 0; t < tokens; ++t)
+        for (std::uint64_t o = 0; o < out; ++o) {
+            float want = 0;
+            for (std::uint64_t i = 0; i < in; ++i) want += f(x[t * in + i]) * f(w[o * in + i]);
+            EXPECT_EQ(f(y[t * out + o]), f(__nv_bfloat16(want))) << t << " " << o;
+        }
+    const auto left = workspace.host();
+    EXPECT_EQ(std::count(left.begin() + need, left.end(), 0x11), 0);
+    float sum = 0, part;
+    for (std::size_t split = 0; split < 4; ++split) {
+        std::memcpy(&part, left.data() + split * tokens * out * sizeof(float), sizeof part);
+        sum += part;
+    }
+    EXPECT_EQ(f(__nv_bfloat16(sum)), f(y[0]));
+}
+
+TEST(Blaslt, AWorkspaceIsHeldAgainstTheNeedAndItsAlignment) {
+    Device<__nv_bfloat16> a(64), b(64), d(64);
+    Device<unsigned char> workspace(2048);
+    std::vector<unsigned char> of_host(2048);
+    sim::take_findings();
+    const auto says = [&](const Call& call) {
+        const cublasStatus_t status = product(call, a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 8});
+        const std::string text = finding();
+        EXPECT_EQ(status == CUBLAS_STATUS_SUCCESS, text.empty()) << text;
+        return text;
+    };
+    EXPECT_EQ(says({.workspace = 1024, .memory = workspace.data, .memory_bytes = 1024}), "");
+    EXPECT_NE(says({.workspace = 1024, .memory = workspace.data, .memory_bytes = 1023}).find("needs 1024 bytes of workspace, but got 1023"), std::string::npos);
+    EXPECT_NE(says({.workspace = 1024, .memory = workspace.data + 128, .memory_bytes = 1024}).find("the workspace is not aligned to 256 bytes"), std::string::npos);
+    EXPECT_NE(says({.workspace = 1024, .memory = of_host.data(), .memory_bytes = 1024}).find("the workspace needs 1024 bytes of device memory"), std::string::npos);
+    // Less may be needed: two sums, or one, which needs none; so with schemes that leave out sums apart.
+    EXPECT_EQ(says({.workspace = 1023, .memory = workspace.data, .memory_bytes = 512}), "");
+    EXPECT_EQ(says({.workspace = 511}), "");
+    EXPECT_EQ(says({.workspace = 1024, .schemes = CUBLASLT_REDUCTION_SCHEME_INPLACE}), "");
+}
+
+// On streams that nothing orders, the second product may begin amid the first: found under some orders, and only where they share.
+TEST(Blaslt, TwoProductsUnderWayInOneWorkspaceAreReported) {
+    Device<__nv_bfloat16> a(64), b(64), d(64), d2(64);
+    Device<unsigned char> workspace(2048);
+    a.from(numbers(64, 1)), b.from(numbers(64, 2));
+    cudaStream_t streams[2];
+    for (cudaStream_t& s : streams) cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    const auto found = [&](std::ptrdiff_t apart, bool ordered) {
+        int seeds = 0;
+        for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+            sim::configure({.streams = sim::Streams::deferred, .seed = seed});
+            cudaEvent_t first;
+            cudaEventCreate(&first);
+            for (const int i : {0, 1}) {
+                if (i == 1 && ordered) cudaStreamWaitEvent(streams[1], first, 0);
+                EXPECT_EQ(product({.workspace = 1024, .memory = workspace.data + i * apart, .memory_bytes = 1024, .stream = streams[i]}, a.data,
+                                  {8, 8, 8}, b.data, {8, 8, 8}, i ? d2.data : d.data, {8, 8, 8}),
+                          CUBLAS_STATUS_SUCCESS);
+                if (i == 0) cudaEventRecord(first, streams[0]);
+            }
+            cudaDeviceSynchronize();
+            cudaEventDestroy(first);
+            const std::string text = finding();
+            if (!text.empty()) ++seeds;
+            EXPECT_TRUE(text.empty() || text.find("a workspace that one on another stream still works in") != std::string::npos) << text;
+        }
+        sim::configure({});
+        return seeds;
+    };
+    EXPECT_GT(found(0, false), 0);
+    EXPECT_GT(found(512, false), 0);  // in part
+    EXPECT_EQ(found(1024, false), 0);
+    EXPECT_EQ(found(0, true), 0);
+    for (const cudaStream_t s : streams) cudaStreamDestroy(s);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "kernels/cudasim/sweep.h"
 #include "kernels/gpu.h"
 #include "kernels/hopper.h"
+#include "kernels/products.h"
 #include "tests/kernels/tensor.h"
 
 namespace keel {
@@ -71,14 +72,23 @@ private:
     std::byte* data_;
 };
 
-// A GPU and two streams, one of which takes kernels for sm_90a where it can, for as long as the tests run.
+// A GPU and two streams, one with a workspace for products, one that takes kernels for sm_90a where it can, for as long as the tests
+// run.
 struct OneGpu {
     std::unique_ptr<Gpu> gpu;
     std::unique_ptr<Stream> stream, hopper;
-    explicit OneGpu(Device device) : gpu(open_gpu(device)), stream(gpu->make_stream()) {
+    std::byte* products;
+    explicit OneGpu(Device device) : gpu(open_gpu(device)), stream(gpu->make_stream()), products(gpu->allocate(product_workspace_bytes(device))) {
+        stream->lend(products, product_workspace_bytes(device));
         if (why_no_hopper(device)) return;
         hopper = gpu->make_stream();
         allow_hopper(*hopper);
+    }
+    OneGpu(const OneGpu&) = delete;
+    OneGpu& operator=(const OneGpu&) = delete;
+    ~OneGpu() {
+        stream->synchronize();
+        gpu->release(products);
     }
     static OneGpu& simulated() {
         static OneGpu one(Device::cudasim);

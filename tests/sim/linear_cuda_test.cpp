@@ -155,10 +155,11 @@ TEST(LinearCuda, GradientsMatchAndAddOnlyWhenAskedInBf16) { gradients_match<bf16
 
 // Another thread is another rank, and chooses anew; but for what it is told to take.
 TEST(LinearCuda, ChoicesOfTheLibraryAreTakenAgainButNotAStrangersNorFromABrokenLine) {
-    const auto chosen_by_one_told = [](const std::string& told) {
+    const auto chosen_by_one_told = [](const std::string& told, bool workspace = false) {
         std::string chosen;
         std::thread([&] {
             const OneGpu one(Device::cudasim);
+            if (!workspace) one.stream->lend(nullptr, 0);
             prefer_products(Device::cudasim, told);
             const GpuTensor<bf16> y(*one.gpu, *one.stream, {8, 8}), x(*one.gpu, *one.stream, {8, 8}, Values(64, 1)),
                 w(*one.gpu, *one.stream, {8, 8}, Values(64, 1));
@@ -168,7 +169,11 @@ TEST(LinearCuda, ChoicesOfTheLibraryAreTakenAgainButNotAStrangersNorFromABrokenL
         }).join();
         return chosen;
     };
-    const std::string first = chosen_by_one_told("");
+    const std::string first = chosen_by_one_told(""), in_workspace = chosen_by_one_told("", true);
+    EXPECT_NE(first.find("split 1, workspace 0 | "), std::string::npos) << first;
+    EXPECT_NE(in_workspace.find("split 4, workspace 1024 | "), std::string::npos) << in_workspace;
+    EXPECT_EQ(chosen_by_one_told(in_workspace), first);        // needs more than there is
+    EXPECT_EQ(chosen_by_one_told(first, true), first);         // as a run that had none goes on
     std::string told = first;  // to promise less of an address than there is
     const auto at = told.find("0000000000000100", told.find(" | "));
     ASSERT_NE(at, std::string::npos) << first;
