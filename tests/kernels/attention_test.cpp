@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 
 #include "attention_reference.h"
 #include "golden.h"
+#include "kernels/attention_tile.h"
 #include "kernels/base/error.h"
 
 namespace keel {
@@ -38,6 +41,25 @@ const Problem turned[] = {
     Problem{5, 1, 20, 40, 0, 2, Mask::documents}.turning(20), Problem{2, 2, 100, 300, 60, 9, Mask::wild}.turning(100),
     Problem{1, 1, 256, 47, 0, 0, Mask::singles}.turning(256), Problem{7, 7, 24, 31, 5, 2, Mask::causal}.turning(2),
 };
+
+// Softmax's 2^x, of which the first lane is looked at.
+template <bool coarse = false>
+double power_of_2(float x) {
+    float out[attention::lanes];
+    simd::store(out, attention::exp2<coarse>(simd::set(x)));
+    return out[0];
+}
+TEST(Attention, ItsPowersOf2AreRightAndVanishBelowTheLeastNormalNumber) {
+    for (float x = -126; x <= 1; x += 0x1.03p-9f) {
+        const double want = std::exp2(static_cast<double>(x));
+        ASSERT_NEAR(power_of_2(x), want, 1.5 * std::ldexp(1.0, std::ilogb(want) - 23)) << x;
+        ASSERT_NEAR(power_of_2<true>(x), want, std::exp2(-18.3) * want) << x;
+    }
+    for (const float x : {-126.25f, -126.5f, -126.99f}) EXPECT_LT(std::abs(power_of_2(x)), 0x1p-126) << x;
+    for (const float x : {-127.0f, -128.0f, -1000.0f, -1e30f, -std::numeric_limits<float>::infinity()})
+        EXPECT_EQ(power_of_2(x), 0) << x;
+    EXPECT_TRUE(std::isnan(power_of_2(std::numeric_limits<float>::quiet_NaN())));
+}
 
 template <class T>
 void check_all(std::span<const Problem> all) {
