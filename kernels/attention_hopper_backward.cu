@@ -28,7 +28,7 @@ using namespace hopper_tiles;
 constexpr int dkv_keys = 64 * consumers, dkv_queries = 64;
 
 // What lies beside a tile of Q and one of dY: for two queries together, which are a thread's, lse in powers of two,
-// delta, and the first key. One that is not there sees nothing.
+// delta, and the first key. Queries past the end are zeros in all but the last, which no key reaches.
 struct OfQueries {
     Pack<float, 2> lse[dkv_queries / 2], delta[dkv_queries / 2];
     Pack<int, 2> first[dkv_queries / 2];
@@ -44,10 +44,10 @@ constexpr std::size_t dkv_shared_bytes = sizeof(Half) * D*(4 * dkv_keys + 2 * st
 // One query's, by the lane that has it.
 KEEL_INLINE void bring_query(OfQueries& of, const Backward<Half>& a, int head, int i, int query) {
     const bool valid = query < a.tokens;
-    const std::int64_t at = std::int64_t{head} * a.tokens + (valid ? query : 0);
-    const float lse = load(a.lse + at).at[0];
-    of.lse[i / 2].at[i % 2] = lse == -INFINITY ? 0.0f : lse * log2_e;  // it sees nothing: its weights are hidden
-    of.delta[i / 2].at[i % 2] = load(a.delta + at).at[0];
+    const std::int64_t at = std::int64_t{head} * a.tokens + query;
+    const float lse = valid ? load(a.lse + at).at[0] * log2_e : 0.0f;
+    of.lse[i / 2].at[i % 2] = lse == -INFINITY ? 0.0f : lse;  // it sees nothing: its weights are hidden
+    of.delta[i / 2].at[i % 2] = valid ? load(a.delta + at).at[0] : 0.0f;
     of.first[i / 2].at[i % 2] = valid ? load(a.lo + query).at[0] : INT_MAX;
 }
 // Of transposed scores, the first row of which is `key`, under the queries from `query` on: what is not seen becomes
@@ -81,11 +81,11 @@ __global__ void __launch_bounds__(threads, 1)
     DkvBarriers& bar = barriers[0];
     const int lane = lane_of_warp(), kv_head = static_cast<int>(blockIdx.x);
     const int first_row = static_cast<int>(blockIdx.y) * dkv_keys;
-    const int first_key = a.key_begin + first_row, end_key = a.key_begin + min(first_row + dkv_keys, a.kv_tokens);
+    const int first_key = a.key_begin + first_row, end_key = first_key + dkv_keys;
 
-    // As in attention_backward_tiles.cuh: tiles of queries that may see one of these keys.
+    // As in attention_backward_tiles.cuh: tiles of queries that may see one of these keys. Fewer than none are none.
     const int first_tile = max(first_key - a.query_offset, 0) / queries;
-    const int tiles = max((a.tokens + queries - 1) / queries - first_tile, 0), all = a.group * tiles;
+    const int tiles = (a.tokens + queries - 1) / queries - first_tile, all = a.group * tiles;
     const auto next_from = [&](int at) {
         while (at < all && load(&a.tile_bounds[first_tile + at % tiles].least).at[0] >= end_key) ++at;
         return at;
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(threads, 1)
         const int stage = stage_of(n), tile = first_tile + at % tiles, first = tile * queries;
         const Half *const q = q_ring + stage * queries * D, *const dy = dy_ring + stage * queries * D;
         const OfQueries& of = of_stage[stage];
-        const bool some_unseen = a.query_offset + first < end_key - 1 || first + queries > a.tokens ||
-                                 load(&a.tile_bounds[tile].most).at[0] > first_key;
+        const bool some_unseen =
+            a.query_offset + first < end_key - 1 || load(&a.tile_bounds[tile].most).at[0] > first_key;
         float s[queries / 8][4], dp[queries / 8][4];
         std::uint32_t p[queries / 16][4], ds[queries / 16][4];
         mbarrier_wait(&bar.full[stage], round_of(n) % 2);
