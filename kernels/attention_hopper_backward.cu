@@ -2,14 +2,13 @@
 // the instructions of that GPU, from the delta and the bounds that the same kernels prepare. With P = e^(scale q.k -
 // lse) and dS = P (dy.v - delta):
 //
-//   dk, dv    a block takes one kv head and 128 keys, each of its consumers 64 of them. Tiles of 64 queries pass by, of
-//   every head of the group in
-//             order: S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q. Scores are transposed so that P^T and dS^T
-//             are operands where they are computed, in registers. dP runs beside the exponentials, dV beside dS.
-//   dq        a block takes one head and 128 queries, each of its consumers 64 of them, and passes over tiles of 64
-//   keys: S = Q K^T, dP = dY V^T,
-//             dQ += dS K. The products of a tile's scores and of the dQ before it run together; the second runs beside
-//             the exponentials.
+//   dk, dv    a block takes one kv head and 128 keys, each of its consumers 64 of them; tiles of 64 queries pass by, of
+//             every head of the group in order: S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q. Scores are
+//             transposed so that P^T and dS^T are operands where they are computed, in registers. dP runs beside the
+//             exponentials, dV beside dS.
+//   dq        a block takes one head and 128 queries, each of its consumers 64 of them; tiles of 64 keys pass by:
+//             S = Q K^T, dP = dY V^T, dQ += dS K. The products of a tile's scores and of the dQ before it run together,
+//             the second of them beside the exponentials.
 //
 // Finished rows of dq and dk turn back by their angles, where they have any. Seven products instead of the five of a
 // kernel that adds dQ atomically, and the same bits each time.
