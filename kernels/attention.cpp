@@ -92,15 +92,20 @@ bool uses_tiles([[maybe_unused]] float scale) {
 #endif
 }
 
-// On tiles the bits do not depend on it: every sum is one chain over keys, or rows, in their order.
-template <class Args>
-std::int64_t most_keys_on_tiles([[maybe_unused]] const Args& a) {
+// What a task works on at most. On tiles it depends on how far queries see, because no bit depends on it: every sum is
+// one chain, over keys or over rows.
+struct Most {
+    std::int64_t tiles = attention::most_tiles, keys = attention::most_keys;
+
+    template <class Args>
+    Most([[maybe_unused]] const Args& a, [[maybe_unused]] bool on_tiles) {
 #if KEEL_AMX
-    for (std::int64_t i = 0; i < a.lo.dim(0); ++i)
-        if (a.query_offset + i - a.lo[i] >= attention::most_keys) return attention::amx_most_keys;
+        for (std::int64_t i = 0; on_tiles && i < a.lo.dim(0); ++i)
+            if (a.query_offset + i - a.lo[i] >= attention::most_keys)
+                tiles = attention::amx_most_tiles, keys = attention::amx_most_keys;
 #endif
-    return attention::most_keys;
-}
+    }
+};
 
 std::int64_t forward_bytes(std::int64_t head_dim) {
 #if KEEL_AMX
@@ -128,7 +133,7 @@ void attention_forward(Stream& stream, const AttentionForward<T>& args) {
     [[maybe_unused]] const bool on_tiles = uses_tiles<T>(args.scale);
     check_workspace("attention_forward", stream, forward_bytes(args.head_dim));
     const std::int64_t tiles = rows_of_head(args, s, 0).tiles();
-    std::int64_t most = attention::most_tiles;  // of a task: fewer where there would be less than 16 tasks
+    std::int64_t most = Most(args, on_tiles).tiles;  // fewer where there would be less than 16 tasks
     while (most > 1 && ceil_div(tiles, most) * s.kv_heads < 16) most /= 2;
     const tile::Cut tasks(tiles, most);
     stream.parallel(tasks.pieces * s.kv_heads, [&](std::int64_t i, int thread) {
@@ -166,7 +171,7 @@ void attention_backward(Stream& stream, const AttentionBackward<T>& args) {
     check_workspace("attention_backward", stream, backward_bytes(args.head_dim));
 
     const attention::BackwardScratch scratch(args.scratch.data(), s.tokens, s.heads, s.kv_heads, args.head_dim);
-    const std::int64_t keys = keys_per_task(s, on_tiles ? most_keys_on_tiles(args) : attention::most_keys);
+    const std::int64_t keys = keys_per_task(s, Most(args, on_tiles).keys);
     const Rows list = rows_of_head(args, s, 0);
     stream.parallel(list.tiles(), [&](std::int64_t i, int) {
         attention::backward_prepare(args, list, i, s.kv_heads, keys, scratch);

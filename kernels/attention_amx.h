@@ -91,7 +91,10 @@ inline void store_result(bf16* to, const float* in) {
     std::memcpy(to, &both, sizeof both);
 }
 
-// As soften() in float, for groups of keys: scores are scaled here, and P goes into `p` as pairs of keys.
+// As soften() in float, for groups of keys: scores are scaled here, and P goes into `p` as pairs of keys. What they are
+// relative to is a maximum of some time ago, as long as nothing is 2^8 times as large: no precision is lost by that, and
+// older sums are seldom scaled. It is a row's own: a row's bits depend on no other.
+constexpr float growth = 8;
 inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys, float factor, const float* s, bf16* p,
                           float* max, float* sum, float* shrink, Ahead& ahead) {
     const Float none = simd::set(-std::numeric_limits<float>::infinity());
@@ -111,7 +114,7 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
                 for (int i = 0; i < 4; ++i) part[i] = simd::max(part[i], score(masked, k + i));
         });
         const Float here = simd::max(simd::max(part[0], part[1]), simd::max(part[2], part[3])) * factor;
-        const Float before = simd::load(max + v * lanes), most = simd::max(before, here);
+        const Float before = simd::load(max + v * lanes), most = here - before > growth ? here : before;
         const Float base = most == none ? Float{} : most;
         Float total{};
         tile.parts(key, keys, [&](auto masked, std::int64_t from, std::int64_t to) {
@@ -135,9 +138,12 @@ inline void soften_groups(const Tile& tile, std::int64_t key, std::int64_t keys,
     }
 }
 
+// Tiles of queries a task works on at most, where queries see far: keys and values are gathered again for every task.
+constexpr std::int64_t amx_most_tiles = 16;
+
 constexpr std::int64_t amx_forward_bytes(std::int64_t head_dim) {
     const std::int64_t deep = round_up(head_dim, 32);
-    return most_tiles * tile_rows * (deep * 6 + 8) + key_block * (tile_rows * 6 + deep * 6) +
+    return amx_most_tiles * tile_rows * (deep * 6 + 8) + key_block * (tile_rows * 6 + deep * 6) +
            tile_rows * (deep * 2 + 4) + 16 * 64;
 }
 
@@ -146,10 +152,10 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
     const amx::Tiles tiles;
     const std::int64_t head_dim = list.head_dim, column = list.kv_head * head_dim, deep = round_up(head_dim, 32);
     Carver carve(workspace);
-    bf16* const q = carve.take<bf16>(most_tiles * tile_rows * deep);    // [tile], pairs of dims
-    float* const y = carve.take<float>(most_tiles * tile_rows * deep);  // [tile][deep][tile_rows]
-    float* const max = carve.take<float>(most_tiles * tile_rows);
-    float* const sum = carve.take<float>(most_tiles * tile_rows);
+    bf16* const q = carve.take<bf16>(amx_most_tiles * tile_rows * deep);    // [tile], pairs of dims
+    float* const y = carve.take<float>(amx_most_tiles * tile_rows * deep);  // [tile][deep][tile_rows]
+    float* const max = carve.take<float>(amx_most_tiles * tile_rows);
+    float* const sum = carve.take<float>(amx_most_tiles * tile_rows);
     float* const s = carve.take<float>(key_block * tile_rows);
     bf16* const p = carve.take<bf16>(key_block * tile_rows);  // pairs of keys
     bf16* const k = carve.take<bf16>(key_block * deep);       // [key_block][deep]
@@ -158,13 +164,13 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
     bf16* const rows = carve.take<bf16>(tile_rows * deep);
     float* const shrink = carve.take<float>(tile_rows);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
-    Tile tile_of[most_tiles];
+    Tile tile_of[amx_most_tiles];
     for (std::int64_t t = 0; t < count; ++t) {
         const Tile& tile = tile_of[t] = Tile(list, args.lo, first + t);
         begin = std::min(begin, tile.begin), end = std::max(end, tile.end);
     }
-    std::fill(max, max + most_tiles * tile_rows, -std::numeric_limits<float>::infinity());
-    std::fill(sum, sum + most_tiles * tile_rows, 0.0f);
+    std::fill(max, max + amx_most_tiles * tile_rows, -std::numeric_limits<float>::infinity());
+    std::fill(sum, sum + amx_most_tiles * tile_rows, 0.0f);
     for (std::int64_t t = 0; t < count; ++t) {
         if (tile_of[t].sees_any()) continue;
         std::fill_n(y + t * tile_rows * deep, tile_rows * deep, 0.0f);
