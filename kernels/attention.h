@@ -16,9 +16,9 @@
 //
 // q and k usually come here turned (kernels/rope.h). Told by which angles, backward turns their gradients back before it
 // rounds them, and what it writes are those of q and k as they were before: no pass of its own, no rounding of its own.
-// (On a GPU that holds of the kernels for sm_80 in bf16 where rotary_dim is 64 or 128 and head_dim is the same; other
-// gradients are turned where they were written.) A rotation is linear: parts of a dq that are added up may be turned each. A dk whose other parts have
-// not been turned must not be.
+// (On a GPU that holds for bf16 where rotary_dim is 64 or 128 and head_dim is the same; other gradients are turned where
+// they were written.) A rotation is linear: parts of a dq that are added up may be turned each. A dk whose other parts
+// have not been turned must not be.
 //
 // Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float, bf16 or f16; scores, softmax and
 //         sums are float.

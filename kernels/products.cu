@@ -28,8 +28,8 @@ std::string key_of(const Problem& p) {
 
 class Plan {
 public:
-    // In a workspace of `most_bytes`. `wanted`: what was chosen before; another is chosen where the library does not take it, or it
-    // needs more.
+    // In a workspace of `most_bytes`. `wanted`: what was chosen before; another is chosen where the library does not take
+    // it, or it needs more.
     Plan(cublasLtHandle_t handle, const Problem& problem, std::size_t most_bytes, const cublasLtMatmulAlgo_t* wanted)
         : problem_(problem), most_bytes_(most_bytes) {
         const CublasLt& lt = cublaslt();
@@ -92,7 +92,8 @@ public:
 private:
     bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo) {
         cublasLtMatmulHeuristicResult_t result{};
-        if (cublaslt().cublasLtMatmulAlgoCheck(handle, desc_, a_, b_, d_, d_, &algo, &result) != CUBLAS_STATUS_SUCCESS) return false;
+        if (cublaslt().cublasLtMatmulAlgoCheck(handle, desc_, a_, b_, d_, d_, &algo, &result) != CUBLAS_STATUS_SUCCESS)
+            return false;
         bytes_ = result.workspaceSize;
         return bytes_ <= most_bytes_;
     }

@@ -1,7 +1,7 @@
 // kernels/products.cuh: a matrix product by cuBLASLt. Its descriptors and the algorithm chosen for it are made when its
-// shape is first met and kept by the thread, so that a step allocates nothing. The library works in what the stream was lent
-// (Stream::lend), and allocates nothing itself: of a stream without, algorithms that need no workspace. Streams whose products
-// may be under way together must not share it.
+// shape is first met and kept by the thread, so that a step allocates nothing. The library works in what the stream was
+// lent (Stream::lend); on a stream without, algorithms are taken that need no workspace. Streams whose products may be
+// under way together must not share one.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct Problem {
     bool operator==(const Problem&) const = default;
 };
 
-// Sums of a product that is cut along k, as those that give the same bits every time add them: none is cut, or the sums lie apart in
-// the workspace and are added in order, or they are added in place, in an order that counters in the workspace keep. Left out
-// are those that round sums to the type of the result in between.
+// How sums of a product that is cut along k may be added, with the same bits every time: apart in the workspace and then
+// in order, or in place, in an order that counters in the workspace keep. Left out is the scheme that rounds them to the
+// type of the result in between.
 constexpr std::uint32_t product_reductions = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 // Queued; `bias` is read where the problem has one.

@@ -11,8 +11,8 @@
 
 namespace keel {
 
-// What a stream that computes products is lent (Stream::lend). 32 MiB is what cuBLAS takes for itself on Hopper; older GPUs ask for
-// 4, but a plan is made where nobody knows on which it will run. The simulator's library cuts small products.
+// What a stream that computes products is lent (Stream::lend). 32 MiB is what cuBLAS takes for itself on Hopper; older
+// GPUs ask for 4, but a plan is made where nobody knows on which it will run. The simulator's library cuts small products.
 constexpr std::int64_t product_workspace_bytes(Device device) {
     return device == Device::cuda ? 32 << 20 : device == Device::cudasim ? 256 << 10 : 0;
 }

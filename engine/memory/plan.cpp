@@ -15,7 +15,8 @@ bool meet(const Life& a, const Life& b) { return a.first <= b.last && b.first <=
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 62;
 
-constexpr Use all_uses[] = {Use::parameter, Use::gradient, Use::optimizer, Use::saved, Use::temporary, Use::communication, Use::cache, Use::products};
+constexpr Use all_uses[] = {Use::parameter, Use::gradient,      Use::optimizer, Use::saved,
+                            Use::temporary, Use::communication, Use::cache,     Use::products};
 
 // Reservations of layers and slots carry their number; a person wants to read them as one line.
 std::string without_layer(const std::string& name) {

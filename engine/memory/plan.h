@@ -35,7 +35,7 @@ template <class T> struct Reserved {
 
 class MemoryPlan {
 public:
-    static constexpr std::int64_t alignment = 256;  // what cuBLASLt's fastest algorithms want; cache lines, vectors of AVX-512
+    static constexpr std::int64_t alignment = 256;  // of cuBLASLt's workspace; and cache lines, vectors of AVX-512
 
     struct Item {
         std::string name;

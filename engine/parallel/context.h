@@ -11,9 +11,9 @@
 //         (kernels/attention_merge.h). In backward gradients travel behind their keys: the rank after the owner begins
 //         the sum, each one after it adds its part, the owner adds its own last. A fixed order, so the same bits on
 //         every run; sums travel as float.
-// dq and dk turn back by the angles of q and k once, at their owner: of others' tokens a rank knows no position. Every part
-// of a dq is turned where it is computed, for they add up to the turned dq; dk when its sum has come home, in the ring
-// before it is rounded.
+// dq and dk turn back by the angles of q and k once, at their owner: of others' tokens a rank knows no position. Every
+// part of a dq is turned where it is computed, for they add up to the turned dq; dk when its sum has come home, in the
+// ring before it is rounded.
 // Each rank sends n - 1 times its keys and values per pass and block. Gradients: gather, as much again; ring, the same
 // elements as float. Memory: gather holds the keys of all ranks, ring two slices of them.
 #pragma once

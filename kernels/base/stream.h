@@ -47,8 +47,8 @@ public:
     std::byte* workspace(int thread) const;       // scratch of one thread, for the length of one tile
     std::int64_t shared_bytes() const;
     std::byte* shared_workspace() const;          // scratch of one op: one `parallel` fills it, the next one reads it
-    // Of a GPU's queue: memory of the GPU for shared_workspace, 256-byte aligned, this stream's alone. Whoever lends it takes it
-    // back with (nullptr, 0) before it is gone.
+    // Of a GPU's queue: memory of the GPU for shared_workspace, 256-byte aligned, this stream's alone. Whoever lends it
+    // takes it back with (nullptr, 0) before it is gone.
     void lend(std::byte* data, std::int64_t bytes) { lent_ = data, lent_bytes_ = bytes; }
 
     // Calls body(tile, thread) for every tile in [0, tiles), and returns when all are done. The first exception of a

@@ -18,8 +18,9 @@ namespace {
 
 using namespace cuda;
 
-constexpr std::uint64_t algorithm_mark =
-    0x6b65656c6c74ull;  // data[0] of an algorithm that came from the heuristic here; data[1] is into how many sums it cuts k
+// data[0] of an algorithm that came from the heuristic here; data[1] is into how many sums it cuts k, data[2…5] what it
+// was promised of addresses.
+constexpr std::uint64_t algorithm_mark = 0x6b65656c6c74ull;
 constexpr int most_splits = 4;
 constexpr std::uint64_t workspace_alignment = 256;
 
@@ -241,8 +242,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     // Up to three, those that need a workspace first, so that whoever offers one has it used.
     for (int splits = most_splits; splits >= 1; splits /= 2) {
         const std::size_t need = workspace_of(sizes, d->batch, splits);
-        const bool may = splits == 1 || (preference->schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-        if (*found == wanted || !may || need > preference->workspace_bytes || sizes.k < static_cast<std::uint64_t>(splits)) continue;
+        const bool may = splits == 1 || ((preference->schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) &&
+                                         sizes.k >= static_cast<std::uint64_t>(splits));
+        if (*found == wanted || !may || need > preference->workspace_bytes) continue;
         cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
         result = {};
         result.workspaceSize = need;
@@ -267,7 +269,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t which, void* value,
                                                     std::size_t bytes, std::size_t*) {
-    const std::uint32_t is = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? static_cast<std::uint32_t>(splits_of(*algo)) : 0;
+    const int splits = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? splits_of(*algo) : 0;
+    const auto is = static_cast<std::uint32_t>(splits);
     if (bytes != sizeof is) return refuse("an attribute of an algorithm has another size");
     std::memcpy(value, &is, sizeof is);
     return CUBLAS_STATUS_SUCCESS;
@@ -292,7 +295,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     }
     const int splits = algo ? splits_of(*algo) : 1;
     if (const std::size_t need = workspace_of(sizes, d_layout->batch, splits); workspace_bytes < need)
-        return refuse("the algorithm needs " + std::to_string(need) + " bytes of workspace, but got " + std::to_string(workspace_bytes));
+        return refuse("the algorithm needs " + std::to_string(need) + " bytes of workspace, but got " +
+                      std::to_string(workspace_bytes));
     if (workspace_bytes > 0 && !holds("the workspace", workspace, workspace_bytes, workspace_alignment))
         return CUBLAS_STATUS_INVALID_VALUE;
     // A vector along the rows of d. The alignment is not documented; kernels of the library move it 16 bytes at a time.

@@ -50,8 +50,8 @@ Data* of_batch(Data* data, const MatrixLayout& l, std::int32_t batch) {
     return data + static_cast<std::size_t>(batch * l.batch_stride) * l.element_bytes();
 }
 
-// put(column, row, sum) for the sums over [begin, end) of k. Four columns of d at once: each column of a is read for all of
-// them. The order of a sum is k, always.
+// put(column, row, sum) for the sums over [begin, end) of k. Four columns of d at once: each column of a is read for all
+// of them. The order of a sum is k, always.
 template <class Put>
 void multiply(const MatmulProduct& p, std::int32_t batch, std::uint64_t begin, std::uint64_t end, Put put) {
     const auto [m, n, k] = p.sizes;
@@ -129,12 +129,12 @@ void take(const MatmulProduct& p) {
     const Held mine{p.workspace, p.workspace + p.workspace_bytes};
     {
         const std::lock_guard lock(mutex);
-        const bool free = std::none_of(held.begin(), held.end(),
-                                       [&](const Held& other) { return mine.begin < other.end && other.begin < mine.end; });
-        held.push_back(mine);
-        if (!free)
+        const auto meets = [&](const Held& other) { return mine.begin < other.end && other.begin < mine.end; };
+        if (std::any_of(held.begin(), held.end(), meets))
             report(Kind::bad_call, "cublasLt: a product of " + p.ld.text() +
-                                       " begins in a workspace that one on another stream still works in; each stream needs its own");
+                                       " begins in a workspace that one on another stream still works in; each stream "
+                                       "needs its own");
+        held.push_back(mine);
     }
     fill_poison(p.workspace, p.workspace_bytes, config().poison);  // nobody relies on what is in it
 }

@@ -1,5 +1,5 @@
-// kernels/cudasim/blaslt_product.h: what a product of cublasLt is once its descriptors have been read, its arithmetic, and the
-// workspace it may be given.
+// kernels/cudasim/blaslt_product.h: what a product of cublasLt is once its descriptors have been read, its arithmetic,
+// and the workspace it may be given.
 #pragma once
 
 #include <cstddef>
@@ -57,8 +57,8 @@ struct MatmulProduct {
 // What `splits` sums of it take; nothing of one, which goes straight into d.
 std::size_t workspace_of(const MatmulSizes& sizes, std::int32_t batch, int splits);
 
-// Queued as two operations where it has a workspace: the first takes it, poisoned, and fills it, the second reads it and gives it
-// back. Another product that takes it in between is a finding, and then both are wrong.
+// Queued as two operations where it has a workspace: the first takes it, poisoned, and fills it, the second reads it and
+// gives it back. Another product that takes it in between is a finding, and then one of them is wrong.
 void submit_product(cuda::cudaStream_t stream, const MatmulProduct& product);
 
 }  // namespace sim
