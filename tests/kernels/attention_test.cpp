@@ -31,7 +31,8 @@ const Problem problems[] = {
     {2, 2, 128, 97, 0, 0, Mask::singles},  {4, 4, 16, 257, 0, 0, Mask::documents},
     {7, 7, 24, 31, 5, 2, Mask::causal},    {5, 1, 20, 40, 0, 0, Mask::documents},
     {8, 2, 64, 2, 200, 0, Mask::window},   {2, 2, 100, 200, 60, 9, Mask::wild},
-    {8, 8, 16, 530, 0, 0, Mask::causal},  // tasks of as many keys as there can be
+    {8, 8, 16, 530, 0, 0, Mask::causal},        // tasks of as many keys as there can be
+    {2, 2, 64, 330, 0, 0, Mask::causal, 8.0f},  // scores that outgrow those before by far
 };
 
 // The same of q and k that had been turned: whole heads, parts of them, pairs that lie anywhere.
