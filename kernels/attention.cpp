@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
-#include "kernels/attention_amx.h"
+#include "kernels/attention_amx_backward.h"
+#include "kernels/attention_amx_forward.h"
 #include "kernels/attention_backward.h"
 #include "kernels/attention_forward.h"
 #include "kernels/cuda_ops.h"
