@@ -35,7 +35,8 @@ void without_k(const Matmul<T, C>& p) {
         }
 }
 
-// Tasks that pack `across` rows or columns by k, in pieces of at most `piece`: body(across, their number, k, its length).
+// Tasks that pack `across` rows or columns by k, in pieces of at most `piece`: body(first row or column, how many, first
+// k, how much of it).
 template <class Body>
 void in_pieces(Stream& stream, std::int64_t across, std::int64_t k, const gemm::Piece& piece, Body&& body) {
     const std::int64_t wide = ceil_div(across, piece.across), deep = ceil_div(k, piece.k);
@@ -53,7 +54,8 @@ std::int64_t room_of_b(const Matmul<T, C>& p, std::int64_t room) {
     return room - std::min(a, room / 2);
 }
 
-// Each task packs its part of both operands. Not with more threads than such tiles, which are large: bits do not depend on it.
+// Each task packs its part of both operands. Not with more threads than such tiles, which are large: bits do not depend
+// on it.
 template <class Path, class T, class C>
 bool multiply_own(Stream& stream, const Matmul<T, C>& p) {
     constexpr gemm::Limits limits = Path::limits;
@@ -77,7 +79,8 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
     using Packed = gemm::Packed<typename Path::Element>;
     constexpr gemm::Limits limits = Path::limits;
     const gemm::Blocks blocks(p.k, limits);
-    if (Path::packs_both(p) && multiply_own<Path>(stream, p)) return;
+    if constexpr (limits.own_rows > 0)
+        if (Path::packs_both(p) && multiply_own<Path>(stream, p)) return;
     const gemm::Plan plan(p.m, p.n, p.k, room_of_b<Path>(p, room), limits);
     const tile::Cut slivers(p.m, limits.row_unit);
     const std::int64_t tall = plan.rows / limits.row_unit;  // slivers of a tile at most
@@ -110,9 +113,11 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
                                k = gemm::round_up(blocks.begin(block + here) - k0, limits.k_unit);
             const Packed b{shared, first, k0, k};
             const std::int64_t k_here = std::min(p.k - k0, k);
-            in_pieces(stream, width, k_here, Path::piece_of_b(p.b), [&](std::int64_t column, std::int64_t columns, std::int64_t at, std::int64_t deep) {
-                Path::pack_b(p.b, k0 + at, deep, first + column, columns, shared + column * k + at * limits.panel, limits.panel * k);
-            });
+            in_pieces(stream, width, k_here, Path::piece_of_b(p.b),
+                      [&](std::int64_t column, std::int64_t columns, std::int64_t at, std::int64_t deep) {
+                          Path::pack_b(p.b, k0 + at, deep, first + column, columns,
+                                       shared + column * k + at * limits.panel, limits.panel * k);
+                      });
             // Rows of A: all of them, or as many as can be packed at once.
             typename Path::Element* const rest = shared + gemm::round_up(width, limits.panel) * k;
             const bool lies = Path::reads_a(p);
@@ -123,8 +128,8 @@ void multiply(Stream& stream, const Matmul<T, C>& p, typename Path::Element* sha
                 if (!lies)
                     in_pieces(stream, row(pieces.begin(piece + 1)) - a.first, k_here, Path::piece_of_a(p.a),
                               [&](std::int64_t at, std::int64_t rows, std::int64_t at_k, std::int64_t deep) {
-                                  Path::pack_rows_of_a(p.a, a.first + at, rows, k0 + at_k, deep, rest + at * k + at_k * limits.row_unit,
-                                                       limits.row_unit * k);
+                                  Path::pack_rows_of_a(p.a, a.first + at, rows, k0 + at_k, deep,
+                                                       rest + at * k + at_k * limits.row_unit, limits.row_unit * k);
                               });
                 const tile::Cut rows = tiles_of(pieces.size(piece));
                 const auto begin_of = [&](std::int64_t r) { return row(pieces.begin(piece) + rows.begin(r)); };

@@ -232,10 +232,6 @@ struct FloatPath {
         pack::slivers_of_a(a, m, 0, slivers, k0, k, out + slivers.pieces * pack::sliver_rows * k0);
     }
     template <class T, class C>
-    static bool packs_both(const Matmul<T, C>&) {
-        return false;
-    }
-    template <class T, class C>
     static bool reads_a(const Matmul<T, C>&) {
         return true;  // a task packs its own rows where they do not lie well
     }

@@ -21,7 +21,7 @@ struct Limits {
     std::int64_t tile_rows, tile_columns;  // of a tile at most, where its task packs B for itself
     std::int64_t tile_b;                   // elements of B in a tile at most, for a block of k
     std::int64_t shared_rows;              // and where B is packed already: small, to be many
-    std::int64_t own_rows, own_columns;    // and where its task packs both operands
+    std::int64_t own_rows, own_columns;    // and where its task packs both operands; 0: never
     bool packs_a;                          // may pack A once, if it is the small operand
 };
 
