@@ -42,30 +42,30 @@ void gather(std::int64_t count, std::int64_t have_begin, std::int64_t have_end, 
     for (std::int64_t i = 0; i < count; ++i)
         for (std::int64_t d = 0; d < deep; d += 32)
             _mm512_storeu_si512(out + i * deep + d, i >= have_begin && i < have_end
-                                                        ? gemm::amx_pack::load(row(i) + d, width - d)
+                                                        ? gemm::pairs_pack::load(row(i) + d, width - d)
                                                         : _mm512_setzero_si512());
 }
 
-inline gemm::AmxRows rows_at(const bf16* rows, std::int64_t deep) {
+inline gemm::PairRows rows_at(const bf16* rows, std::int64_t deep) {
     return {reinterpret_cast<const char*>(rows), reinterpret_cast<const char*>(rows + 16 * deep), deep * 2, 64};
 }
-inline gemm::AmxRows tiles_at(const bf16* tiles) {
+inline gemm::PairRows tiles_at(const bf16* tiles) {
     return {reinterpret_cast<const char*>(tiles), reinterpret_cast<const char*>(tiles + gemm::tile_elements), 64,
             step_elements * 2};
 }
 // out [32][32] = A B over `steps` times 32, or += . Of rows, or of columns, only the first 16 where no more are wanted.
 template <bool two_rows = true, bool two_columns = true>
-inline void block_product(const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add, float* out) {
+inline void block_product(const gemm::PairRows& a, const bf16* b, std::int64_t steps, bool add, float* out) {
     constexpr gemm::Reads again = gemm::Reads::again;
     gemm::amx_sums<two_rows, two_columns, again, again>(a, b, steps, {add ? out : nullptr, 32, out, 32},
                                                         [](std::int64_t) {});
 }
 // Rows, or columns, are as many elements of a head as are left from d on.
-inline void product_of_rows(std::int64_t left, const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add,
+inline void product_of_rows(std::int64_t left, const gemm::PairRows& a, const bf16* b, std::int64_t steps, bool add,
                             float* out) {
     (left > 16 ? block_product<true, true> : block_product<false, true>)(a, b, steps, add, out);
 }
-inline void product_of_columns(std::int64_t left, const gemm::AmxRows& a, const bf16* b, std::int64_t steps, bool add,
+inline void product_of_columns(std::int64_t left, const gemm::PairRows& a, const bf16* b, std::int64_t steps, bool add,
                                float* out) {
     (left > 16 ? block_product<true, true> : block_product<true, false>)(a, b, steps, add, out);
 }

@@ -153,17 +153,17 @@ inline void amx_backward_block(const AttentionBackward<bf16>& args, const Rows& 
             copy(args.k, k);
             copy(args.v, v);
             for (std::int64_t d = 0; d < deep; d += 32)
-                gemm::amx_pack::slivers_of_a({k, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
+                gemm::pairs_pack::slivers_of_a({k, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
                                              k_tiles + d * block_keys + from * group_elements, 0);
         });
         const auto spread = [&](const View<const bf16>& x, bf16* narrow, bf16* wide) {
             gather(
                 tile_rows, 0, tile.rows, head_dim, deep, [&](std::int64_t i) { return list.at(x, tile.first + i); },
                 rows);
-            gemm::amx_pack::panels_of_b({rows, 1, deep}, 0, deep, 0, 32, narrow, 0);
+            gemm::pairs_pack::panels_of_b({rows, 1, deep}, 0, deep, 0, 32, narrow, 0);
             for (std::int64_t d = 0; d < deep; d += 32) {
                 bf16* const to = wide + (d / 32 * chunk_tiles + in_chunk) * step_elements;
-                gemm::amx_pack::interleave_rows(rows + d, deep, 32, 32, to, to + gemm::tile_elements);
+                gemm::pairs_pack::interleave_rows(rows + d, deep, 32, 32, to, to + gemm::tile_elements);
             }
         };
         spread(args.q, q, q_wide);

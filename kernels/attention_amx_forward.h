@@ -124,7 +124,7 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
                 copy(args.k, k);
                 copy(args.v, v);
                 for (std::int64_t d = 0; d < deep; d += 32)
-                    gemm::amx_pack::slivers_of_a({v, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
+                    gemm::pairs_pack::slivers_of_a({v, 1, deep}, d, 32, from * key_group, (to - from) * key_group,
                                                  v_tiles + d * key_block + from * group_elements, 0);
             });
             bf16* const tile_q = q + t * tile_rows * deep;
@@ -135,7 +135,7 @@ inline void amx_forward_tiles(const AttentionForward<bf16>& args, const Rows& li
                 gather(
                     tile_rows, 0, tile.rows, head_dim, deep,
                     [&](std::int64_t i) { return list.at(args.q, tile.first + i); }, rows);
-                gemm::amx_pack::panels_of_b({rows, 1, deep}, 0, deep, 0, 32, tile_q, 0);
+                gemm::pairs_pack::panels_of_b({rows, 1, deep}, 0, deep, 0, 32, tile_q, 0);
             }
             Ahead ahead;
             if (fresh && t + 1 < count) list.ahead(ahead, args.q, first + t + 1);

@@ -6,6 +6,7 @@
 #include "kernels/matmul_amx.h"
 #include "kernels/matmul_dot.h"
 #include "kernels/matmul_float.h"
+#include "kernels/matmul_pairs.h"
 
 namespace keel {
 namespace {

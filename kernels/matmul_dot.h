@@ -2,7 +2,7 @@
 // tiles.
 //
 // Eight rows by two vectors of columns are summed at a time: sixteen chains, more than the instruction's latency needs,
-// and ten loads for sixteen instructions. Operands are packed as for tiles (matmul_amx_pack.h): a row of B's tile is one
+// and ten loads for sixteen instructions. Operands are packed as for tiles (matmul_pairs_pack.h): a row of B's tile is one
 // vector, 16 columns by a pair of k, and a row of A gives its pairs one by one. The processor takes subnormal operands
 // and results for zero, and adds an element's products one after the other.
 #pragma once
@@ -14,7 +14,7 @@
 
 #include <cstring>
 
-#include "kernels/matmul_amx_pack.h"
+#include "kernels/matmul_pairs_pack.h"
 #include "kernels/simd.h"
 
 namespace keel::gemm {
@@ -22,7 +22,7 @@ namespace keel::gemm {
 // `rows` <= 8 rows of A from `a` on, by 16 or 32 columns of B. beside(i) is called at every step.
 template <int rows, int vectors, class Beside>
 inline void dot_rows(const char* a, std::int64_t stride, std::int64_t step, const bf16* b, std::int64_t steps,
-                     const AmxSums& sums, std::int64_t first, Beside& beside) {
+                     const BlockSums& sums, std::int64_t first, Beside& beside) {
     __m512 sum[rows][vectors];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r)
@@ -57,8 +57,8 @@ inline void dot_rows(const char* a, std::int64_t stride, std::int64_t step, cons
 struct DotUnit {
     struct Scope {};  // nothing to configure
     template <class Beside>
-    static void block(const AmxRows& a, const bf16* b, std::int64_t steps, std::int64_t rows, std::int64_t columns,
-                      const AmxSums& sums, Beside beside) {
+    static void block(const PairRows& a, const bf16* b, std::int64_t steps, std::int64_t rows, std::int64_t columns,
+                      const BlockSums& sums, Beside beside) {
         const auto nothing = [](std::int64_t) {};
         for (std::int64_t first = 0; first < rows; first += 8) {
             const char* const from = (first < 16 ? a.upper : a.lower) + first % 16 * a.stride;

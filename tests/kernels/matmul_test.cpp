@@ -1,8 +1,8 @@
 // The CPU product against a double reference, on shapes that end inside every kind of tile, with poison around
 // everything.
 #include "kernels/matmul.h"
-#include "kernels/matmul_amx.h"
 #include "kernels/matmul_float.h"
+#include "kernels/matmul_pairs.h"
 
 #include <gtest/gtest.h>
 
@@ -262,8 +262,8 @@ TEST(Matmul, APackedPieceNeverPassesTheSharedWorkspace) {
                 }
     };
     check(gemm::float_limits, 4);
-#if KEEL_AMX
-    check(gemm::amx_limits, 2);
+#if KEEL_BF16_PAIRS
+    check(gemm::pairs_limits, 2);
 #endif
 }
 

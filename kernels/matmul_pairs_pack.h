@@ -1,4 +1,5 @@
-// kernels/matmul_amx_pack.h: operands of a bf16 product as the processor's tile registers want them (kernels/amx.h).
+// kernels/matmul_pairs_pack.h: operands of a bf16 product in pairs of k, as tile registers (kernels/amx.h) and dot products
+// want them.
 //
 // A tile is 16 rows by 32 elements. Of A it holds 16 rows and 32 k; of B 32 k and 16 columns, k in pairs. Tiles stand side
 // by side in twos: 32 rows, or 32 columns, by 32 k. What a matrix does not have is zero.
@@ -18,24 +19,41 @@
 namespace keel::gemm {
 
 constexpr std::int64_t tile_elements = 512, step_elements = 2 * tile_elements;  // a tile; two side by side, for 32 k
+constexpr std::int64_t near_steps = 20;  // of a sliver, 2 KB each: so much of it stays in the nearest cache
 
 // Rows of A as the tiles are loaded: the upper and lower 16 rows, `stride` bytes from row to row, `step` bytes for 32
 // k.
-struct AmxRows {
+struct PairRows {
     const char* upper;
     const char* lower;
     std::int64_t stride, step;
 };
 
 // 32 x 32 sums: what they begin from, if not from zero, and where they are left. Floats, rows so many elements apart.
-struct AmxSums {
+struct BlockSums {
     const float* from;
     std::int64_t from_stride;
     float* to;
     std::int64_t to_stride;
 };
 
-namespace amx_pack {
+// 32 floats as bf16. The processor's own conversion takes subnormals for zero, as tile products do.
+inline void store_row_of_32(bf16* to, simd::Float low, simd::Float high) {
+#if defined(__AVX512BF16__)
+    const __m512bh both = _mm512_cvtne2ps_pbh(static_cast<__m512>(high), static_cast<__m512>(low));
+    std::memcpy(to, &both, sizeof both);
+#else
+    simd::store(to, low);
+    simd::store(to + 16, high);
+#endif
+}
+
+inline void store_row_of_32(float* to, simd::Float low, simd::Float high) {
+    simd::store(to, low);
+    simd::store(to + 16, high);
+}
+
+namespace pairs_pack {
 
 using simd::Float;
 
@@ -199,7 +217,7 @@ inline void slivers_of_a(const MatmulOperand<bf16>& a, std::int64_t row, std::in
     }
 }
 
-}  // namespace amx_pack
+}  // namespace pairs_pack
 
 }  // namespace keel::gemm
 #endif
