@@ -48,7 +48,10 @@ public:
         }
         if (layout_.shard.has_embedding()) embed_params_ = params_named("embed");
         if (layout_.shard.has_head()) head_params_ = {params_named("final_norm").first, static_cast<int>(params().specs.size())};
-        if (layout_.on_gpu()) stream_.lend(arena_.view(layout_.products).data(), arena_.view(layout_.products).size());
+        if (layout_.on_gpu()) {
+            const View<std::byte> workspace = arena_.view(layout_.products);
+            products_ = stream_.lend(workspace.data(), workspace.size());
+        }
         if (layout_.peers.index >= 0) lend(ranks_, arena_.view(layout_.peers));
         if (layout_.peers_beside.index >= 0) ranks_.beside.lend(arena_.view(layout_.peers_beside));
         if (use.training)
@@ -58,8 +61,6 @@ public:
                                                   .scratch = arena_.view(layout_.reduce_scratch), .param = param_data(),
                                                   .param_bytes = size_bytes(dtype()), .exact = exact_buffers()});
     }
-
-    ~LlamaModel() override { stream_.lend(nullptr, 0); }
 
     const ParamTable& params() const override { return layout_.params; }
     const Shard& shard() const override { return layout_.shard; }
@@ -462,6 +463,7 @@ private:
     MemoryPlan plan_;
     ModelLayout<T> layout_;
     Arena arena_;
+    Stream::Loan products_;  // of the arena's workspace of products
     StepNumbers numbers_;
     std::optional<HostCopy> state_;          // parameters; in training also moments and master weights
     Pages snapshot_;                         // of a GPU's state

@@ -111,6 +111,14 @@ std::byte* Stream::workspace(int thread) const {
 std::int64_t Stream::shared_bytes() const { return crew_ ? crew_->shared_bytes : lent_bytes_; }
 std::byte* Stream::shared_workspace() const { return crew_ ? workspace(threads()) : lent_; }
 
+Stream::Loan Stream::lend(std::byte* data, std::int64_t bytes) {
+    if (crew_ || lent_)
+        fail("Stream: ", bytes, " bytes are lent to a stream of ", name(device_), " that has a workspace of ",
+             shared_bytes(), "; there is one for each, and of the CPU its own");
+    lent_ = data, lent_bytes_ = bytes;
+    return Loan(this);
+}
+
 void Stream::run(std::int64_t tiles, Call call, void* body) {
     if (!crew_) fail("this op has no body for ", name(device_), "; its CPU body cannot run there");
     Crew& crew = *crew_;

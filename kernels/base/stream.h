@@ -12,6 +12,7 @@
 #include <memory>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace keel {
 
@@ -47,9 +48,10 @@ public:
     std::byte* workspace(int thread) const;       // scratch of one thread, for the length of one tile
     std::int64_t shared_bytes() const;
     std::byte* shared_workspace() const;          // scratch of one op: one `parallel` fills it, the next one reads it
-    // Of a GPU's queue: memory of the GPU for shared_workspace, 256-byte aligned, this stream's alone. Whoever lends it
-    // takes it back with (nullptr, 0) before it is gone.
-    void lend(std::byte* data, std::int64_t bytes) { lent_ = data, lent_bytes_ = bytes; }
+    // Of a GPU's queue: memory of the GPU for shared_workspace, 256-byte aligned, this stream's alone, while the loan
+    // lives, which is not as long as the memory or the stream. Throws Error if another's is lent.
+    class Loan;
+    [[nodiscard]] Loan lend(std::byte* data, std::int64_t bytes);
 
     // Calls body(tile, thread) for every tile in [0, tiles), and returns when all are done. The first exception of a
     // tile is rethrown here.
@@ -76,6 +78,25 @@ private:
     std::byte* lent_ = nullptr;
     std::int64_t lent_bytes_ = 0;
     void (*wait_)(void*) = nullptr;
+};
+
+// Takes back what was lent, once; one that is made without a stream lends nothing.
+class Stream::Loan {
+public:
+    Loan() = default;
+    Loan(Loan&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+    Loan& operator=(Loan other) noexcept {
+        std::swap(stream_, other.stream_);
+        return *this;
+    }
+    ~Loan() {
+        if (stream_) stream_->lent_ = nullptr, stream_->lent_bytes_ = 0;
+    }
+
+private:
+    friend class Stream;
+    explicit Loan(Stream* stream) : stream_(stream) {}
+    Stream* stream_ = nullptr;
 };
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

@@ -35,5 +35,56 @@ TEST_P(DeviceModels, TwentyStepsOfAdamwFollowTheTrueCurve) {
     for (const sim::Finding& finding : sim::take_findings()) ADD_FAILURE() << finding.text;
 }
 
+class RefusesToBorrow final : public Group {
+public:
+    RefusesToBorrow() : Group("tp", {0}, 0) {}
+    void lend(View<std::byte>) override { fail("no, thanks"); }
+    void abort(const std::string&) noexcept override {}
+
+protected:
+    void run(Stream*, const Call&) override {}
+    void* begin_send(Stream&, const std::byte*, std::int64_t, int, int) override { return nullptr; }
+    void end_send(Stream&, void*) override {}
+    void drop_send(void*) noexcept override {}
+    void receive_bytes(Stream&, std::byte*, std::int64_t, int, int) override {}
+};
+
+// The queue outlives its models: what one lent it is gone with that one, however it ends, and no other takes it away.
+TEST(DeviceModel, LendsItsQueueAWorkspaceOnlyWhileItLives) {
+    const auto gpu = open_gpu(Device::cudasim);
+    const auto queue = gpu->make_stream();
+    Stream crew(1);
+    const Backend backend(*gpu, *queue, crew);
+    Config config;
+    config.model = ModelGolden("llama_tied").model;
+    config.model.dtype = "f32";
+    const ModelUse use{.tokens = 4, .positions = 4, .head_chunk = 4, .training = true, .device = Device::cudasim};
+    {
+        const auto model = make_model(config, backend, use);
+        const std::byte* const lent = queue->shared_workspace();
+        EXPECT_NE(lent, nullptr);
+        try {
+            make_model(config, backend, use);
+            ADD_FAILURE() << "a second model took the queue";
+        } catch (const Error& e) {
+            EXPECT_NE(std::string(e.what()).find("that has a workspace of"), std::string::npos) << e.what();
+        }
+        EXPECT_EQ(queue->shared_workspace(), lent);
+    }
+    EXPECT_EQ(queue->shared_workspace(), nullptr);
+
+    SoloRanks solo;
+    RefusesToBorrow tp;
+    config.model.kv_heads = config.model.heads, config.parallel.tp = 2;  // is lent what sums of ranks arrive in
+    const Ranks ranks{{}, solo.world, tp, solo.cp, solo.pp, solo.replicas, solo.beside, solo.embedding};
+    try {
+        make_model(config, backend, use, ranks);
+        ADD_FAILURE() << "a group that borrows nothing was lent something";
+    } catch (const Error& e) {
+        EXPECT_STREQ(e.what(), "no, thanks");
+    }
+    EXPECT_EQ(queue->shared_workspace(), nullptr);
+}
+
 }  // namespace
 }  // namespace keel

@@ -24,16 +24,18 @@ struct Check {
     bool tiny;
     std::unique_ptr<Gpu> gpu;
     std::unique_ptr<Stream> stream;
+    Stream::Loan products;  // they have the workspace that they have in a run
 
-    // Products have the workspace that they have in a run.
-    Check(Device d, bool small) : device(d), tiny(small), gpu(open_gpu(d)), stream(gpu->make_stream()) {
-        stream->lend(gpu->allocate(product_workspace_bytes(d)), product_workspace_bytes(d));
-    }
+    Check(Device d, bool small)
+        : device(d), tiny(small), gpu(open_gpu(d)), stream(gpu->make_stream()),
+          products(stream->lend(gpu->allocate(product_workspace_bytes(d)), product_workspace_bytes(d))) {}
     Check(const Check&) = delete;
     Check& operator=(const Check&) = delete;
     ~Check() {
         stream->synchronize();
-        gpu->release(stream->shared_workspace());
+        std::byte* const workspace = stream->shared_workspace();
+        products = {};
+        gpu->release(workspace);
     }
     std::int64_t size(std::int64_t full, std::int64_t small) const { return tiny ? small : full; }
     // Goals that are no shares of what was measured here are for this GPU alone.

@@ -123,6 +123,36 @@ TEST(Stream, RefusesMoreThreadsThanAnyMachineStarts) {
     }
 }
 
+TEST(Stream, IsLentOneWorkspaceUntilItsLoanEnds) {
+    std::byte first[8], second[16];
+    Stream queue(Device::cudasim, nullptr, [](void*) {});
+    const auto message_of_lending = [&](Stream& stream) {
+        try {
+            const Stream::Loan loan = stream.lend(second, 16);
+            EXPECT_EQ(stream.shared_workspace(), second);
+            EXPECT_EQ(stream.shared_bytes(), 16);
+        } catch (const Error& e) {
+            return std::string(e.what());
+        }
+        return std::string();
+    };
+    Stream::Loan kept;
+    {
+        Stream::Loan loan = queue.lend(first, 8);
+        EXPECT_NE(message_of_lending(queue).find("a stream of cudasim that has a workspace of 8"), std::string::npos);
+        EXPECT_EQ(queue.shared_workspace(), first);  // whoever was refused takes nothing away
+        kept = std::move(loan);
+    }
+    EXPECT_EQ(queue.shared_workspace(), first);
+    kept = {};
+    EXPECT_EQ(queue.shared_workspace(), nullptr);
+    EXPECT_EQ(queue.shared_bytes(), 0);
+    EXPECT_EQ(message_of_lending(queue), "");
+    EXPECT_EQ(queue.shared_workspace(), nullptr);
+    Stream crew(1);
+    EXPECT_NE(message_of_lending(crew).find("a stream of cpu"), std::string::npos);
+}
+
 TEST(Stream, RethrowsTheErrorOfATile) {
     Stream stream(2);
     EXPECT_THROW(stream.parallel(8, [](std::int64_t t, int) { if (t == 5) fail("tile ", t); }), Error);

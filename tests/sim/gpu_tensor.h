@@ -72,14 +72,16 @@ private:
     std::byte* data_;
 };
 
-// A GPU and two streams, one with a workspace for products, one that takes kernels for sm_90a where it can, for as long as the tests
-// run.
+// A GPU and two streams, one with a workspace for products, one that takes kernels for sm_90a where it can, for as long
+// as the tests run.
 struct OneGpu {
     std::unique_ptr<Gpu> gpu;
     std::unique_ptr<Stream> stream, hopper;
-    std::byte* products;
-    explicit OneGpu(Device device) : gpu(open_gpu(device)), stream(gpu->make_stream()), products(gpu->allocate(product_workspace_bytes(device))) {
-        stream->lend(products, product_workspace_bytes(device));
+    std::byte* workspace;
+    Stream::Loan products;
+    explicit OneGpu(Device device)
+        : gpu(open_gpu(device)), stream(gpu->make_stream()), workspace(gpu->allocate(product_workspace_bytes(device))),
+          products(stream->lend(workspace, product_workspace_bytes(device))) {
         if (why_no_hopper(device)) return;
         hopper = gpu->make_stream();
         allow_hopper(*hopper);
@@ -88,7 +90,8 @@ struct OneGpu {
     OneGpu& operator=(const OneGpu&) = delete;
     ~OneGpu() {
         stream->synchronize();
-        gpu->release(products);
+        products = {};
+        gpu->release(workspace);
     }
     static OneGpu& simulated() {
         static OneGpu one(Device::cudasim);

@@ -158,8 +158,8 @@ TEST(LinearCuda, ChoicesOfTheLibraryAreTakenAgainButNotAStrangersNorFromABrokenL
     const auto chosen_by_one_told = [](const std::string& told, bool workspace = false) {
         std::string chosen;
         std::thread([&] {
-            const OneGpu one(Device::cudasim);
-            if (!workspace) one.stream->lend(nullptr, 0);
+            OneGpu one(Device::cudasim);
+            if (!workspace) one.products = {};
             prefer_products(Device::cudasim, told);
             const GpuTensor<bf16> y(*one.gpu, *one.stream, {8, 8}), x(*one.gpu, *one.stream, {8, 8}, Values(64, 1)),
                 w(*one.gpu, *one.stream, {8, 8}, Values(64, 1));
@@ -174,6 +174,11 @@ TEST(LinearCuda, ChoicesOfTheLibraryAreTakenAgainButNotAStrangersNorFromABrokenL
     EXPECT_NE(in_workspace.find("split 4, workspace 1024 | "), std::string::npos) << in_workspace;
     EXPECT_EQ(chosen_by_one_told(in_workspace), first);        // needs more than there is
     EXPECT_EQ(chosen_by_one_told(first, true), first);         // as a run that had none goes on
+    std::string in_place = in_workspace;                       // which rounds sums to bf16 in between
+    const auto scheme = in_place.find("0000000000000002");
+    ASSERT_NE(scheme, std::string::npos) << in_place;
+    in_place[scheme + 15] = '1';
+    EXPECT_EQ(chosen_by_one_told(in_place, true), in_workspace);
     std::string told = first;  // to promise less of an address than there is
     const auto at = told.find("0000000000000100", told.find(" | "));
     ASSERT_NE(at, std::string::npos) << first;
@@ -183,6 +188,39 @@ TEST(LinearCuda, ChoicesOfTheLibraryAreTakenAgainButNotAStrangersNorFromABrokenL
     EXPECT_EQ(chosen_by_one_told("cublasLt 1 on another\n" + told.substr(after_whose)), first);
     for (const char* const broken : {"x\n", "no line\n", "\n"})
         EXPECT_EQ(chosen_by_one_told(told.substr(0, after_whose) + broken + told.substr(after_whose)), told) << broken;
+}
+
+// What a run measures before its model lends a workspace leaves no second line of a product that its steps have.
+TEST(LinearCuda, AProductMetWithAndWithoutAWorkspaceHasOneLineThatOfTheWorkspace) {
+    for (const bool first_without : {true, false})
+        std::thread([&] {
+            OneGpu one(Device::cudasim);
+            const GpuTensor<bf16> y(*one.gpu, *one.stream, {8, 8}), x(*one.gpu, *one.stream, {8, 8}, Values(64, 1)),
+                w(*one.gpu, *one.stream, {8, 8}, Values(64, 1));
+            const auto meet = [&] {
+                linear_forward<bf16>(*one.stream, {.y = y.view(), .x = x.read(), .w = w.read()});
+                one.stream->synchronize();
+            };
+            if (!first_without) meet();
+            one.products = {};
+            meet();
+            one.products = one.stream->lend(one.workspace, product_workspace_bytes(Device::cudasim));
+            meet();
+            const std::string chosen = chosen_products(Device::cudasim);
+            EXPECT_EQ(std::ranges::count(chosen, '\n'), 2) << chosen;
+            EXPECT_NE(chosen.find("split 4, workspace 1024 | "), std::string::npos) << chosen;
+        }).join();
+}
+
+// Four sums, of 256 and of ones: a bf16 of that size counts by twos, and 257 is halfway. Their sum is rounded once.
+TEST(LinearCuda, SumsThatAreCutAreAddedInFloatForAResultInBf16) {
+    OneGpu& one = OneGpu::simulated();
+    Values parts(64);
+    for (std::size_t i = 0; i < 64; i += 2) parts[i] = i % 8 == 0 ? 256 : 1;
+    const GpuTensor<bf16> y(*one.gpu, *one.stream, {8, 8}), x(*one.gpu, *one.stream, {8, 8}, parts),
+        w(*one.gpu, *one.stream, {8, 8}, Values(64, 1));
+    linear_forward<bf16>(*one.stream, {.y = y.view(), .x = x.read(), .w = w.read()});
+    EXPECT_EQ(y.values(), Values(64, 260));
 }
 
 TEST(LinearCuda, NoTokensLeaveAnAccumulatedGradientAndClearAWrittenOne) {
