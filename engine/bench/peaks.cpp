@@ -3,6 +3,7 @@
 
 #include "engine/bench/bench.h"
 #include "kernels/copy.h"
+#include "kernels/products.h"
 #include "kernels/simd.h"
 
 namespace keel::bench {
@@ -48,6 +49,29 @@ double copy_rate(const Backend& backend) {
     return rate;
 }
 
+// A GPU's products have the workspace that they have in a step.
+class ProductWorkspace {
+public:
+    explicit ProductWorkspace(const Backend& backend) : gpu_(backend.gpu) {
+        if (!gpu_) return;
+        const std::int64_t bytes = product_workspace_bytes(gpu_->device());
+        data_ = gpu_->allocate(bytes);
+        loan_ = backend.stream.lend(data_, bytes);
+    }
+    ProductWorkspace(const ProductWorkspace&) = delete;
+    ProductWorkspace& operator=(const ProductWorkspace&) = delete;
+    ~ProductWorkspace() {
+        if (!gpu_) return;
+        loan_ = {};
+        gpu_->release(data_);
+    }
+
+private:
+    Gpu* const gpu_;
+    std::byte* data_ = nullptr;
+    Stream::Loan loan_;
+};
+
 }  // namespace
 
 int repeats(std::int64_t n, bool gpu) {
@@ -75,6 +99,7 @@ std::unique_ptr<SquareProduct> ceiling(const Backend& backend, const std::string
 
 Peaks measure_peaks(const Backend& backend) {
     Peaks peaks;
+    const ProductWorkspace workspace(backend);
     if (!backend.gpu) {
         const int threads = backend.stream.threads();
         std::vector<float> sink(static_cast<std::size_t>(threads) * 16);
