@@ -16,7 +16,8 @@ namespace {
 // All that a choice depends on, in words.
 std::string key_of(const Problem& p) {
     const auto type = [](cudaDataType_t t) {
-        return t == CUDA_R_16BF ? std::string("bf16") : t == CUDA_R_32F ? std::string("f32") : concat("type ", static_cast<int>(t));
+        if (t == CUDA_R_16BF || t == CUDA_R_32F) return std::string(t == CUDA_R_32F ? "f32" : "bf16");
+        return concat("type ", static_cast<int>(t));
     };
     const auto matrix = [](const Matrix& m, bool transpose) {
         return concat(m.rows, " x ", m.cols, m.ld == m.rows ? "" : concat(" of ", m.ld), transpose ? " turned" : "");
@@ -29,7 +30,7 @@ std::string key_of(const Problem& p) {
 class Plan {
 public:
     // In a workspace of `most_bytes`. `wanted`: what was chosen before; another is chosen where the library does not take
-    // it, or it needs more.
+    // it, it needs more, or it adds sums in a way that is not allowed.
     Plan(cublasLtHandle_t handle, const Problem& problem, std::size_t most_bytes, const cublasLtMatmulAlgo_t* wanted)
         : problem_(problem), most_bytes_(most_bytes) {
         const CublasLt& lt = cublaslt();
@@ -71,17 +72,16 @@ public:
                                                             sizeof bias));
         const float alpha = 1, beta = problem_.accumulate ? 1 : 0;
         check(cublaslt().cublasLtMatmul(handle, desc_, &alpha, a, a_, b, b_, &beta, d, d_, d, d_, &algo_,
-                                        stream.shared_workspace(), most_bytes_, static_cast<cudaStream_t>(stream.native())));
+                                        stream.shared_workspace(), most_bytes_,
+                                        static_cast<cudaStream_t>(stream.native())));
     }
+
+    bool outdoes(const Plan& other) const { return problem_ == other.problem_ && most_bytes_ > other.most_bytes_; }
 
     // "bf16 x bf16 to f32, …" and the algorithm, as chosen_products gives them.
     std::string key() const { return key_of(problem_); }
     std::string algorithm() const {
-        const auto of = [&](cublasLtMatmulAlgoConfigAttributes_t which) {
-            std::uint32_t value = 0;
-            check(cublaslt().cublasLtMatmulAlgoConfigGetAttribute(&algo_, which, &value, sizeof value, nullptr));
-            return value;
-        };
+        const auto of = [&](cublasLtMatmulAlgoConfigAttributes_t which) { return setting(algo_, which); };
         std::string text = concat("algorithm ", of(CUBLASLT_ALGO_CONFIG_ID), ", tile ", of(CUBLASLT_ALGO_CONFIG_TILE_ID),
                                   ", stages ", of(CUBLASLT_ALGO_CONFIG_STAGES_ID), ", split ",
                                   of(CUBLASLT_ALGO_CONFIG_SPLITK_NUM), ", workspace ", bytes_, " |");
@@ -95,7 +95,13 @@ private:
         if (cublaslt().cublasLtMatmulAlgoCheck(handle, desc_, a_, b_, d_, d_, &algo, &result) != CUBLAS_STATUS_SUCCESS)
             return false;
         bytes_ = result.workspaceSize;
-        return bytes_ <= most_bytes_;
+        return bytes_ <= most_bytes_ &&
+               (setting(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) & ~allowed_reductions(problem_.out)) == 0;
+    }
+    static std::uint32_t setting(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoConfigAttributes_t which) {
+        std::uint32_t value = 0;
+        check(cublaslt().cublasLtMatmulAlgoConfigGetAttribute(&algo, which, &value, sizeof value, nullptr));
+        return value;
     }
     void choose(cublasLtHandle_t handle) {
         const CublasLt& lt = cublaslt();
@@ -106,7 +112,7 @@ private:
             check(lt.cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value));
         };
         prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{most_bytes_});
-        prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, product_reductions);
+        prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, allowed_reductions(problem.out));
         prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.align_a);
         prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, problem.align_b);
         prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, problem.align_d);
@@ -161,9 +167,13 @@ public:
         plan->run(handle_, stream, a, b, d, bias);
     }
 
+    // Of a problem that was met with several workspaces, the choice in the largest: a run's steps have one, what it
+    // does before may not.
     std::string chosen() const {
         std::string text = whose() + "\n";
-        for (const Plan& plan : plans_) text += plan.key() + ": " + plan.algorithm() + "\n";
+        for (const Plan& plan : plans_)
+            if (std::ranges::none_of(plans_, [&](const Plan& other) { return other.outdoes(plan); }))
+                text += plan.key() + ": " + plan.algorithm() + "\n";
         return text;
     }
     // Of a product that is met later; lines that are none, and all of another GPU or library, are passed over.

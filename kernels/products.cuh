@@ -25,10 +25,14 @@ struct Problem {
     bool operator==(const Problem&) const = default;
 };
 
-// How sums of a product that is cut along k may be added, with the same bits every time: apart in the workspace and then
-// in order, or in place, in an order that counters in the workspace keep. Left out is the scheme that rounds them to the
-// type of the result in between.
-constexpr std::uint32_t product_reductions = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+// How sums of a product that is cut along k may be added, with the same bits every time and in float32: apart in the
+// workspace and then in order; or in place, in an order that counters in the workspace keep, where the result is
+// float32, for in place they are rounded to its type in between.
+constexpr std::uint32_t allowed_reductions(cudaDataType_t out) {
+    std::uint32_t allowed = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (out == CUDA_R_32F) allowed |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    return allowed;
+}
 
 // Queued; `bias` is read where the problem has one.
 void run_product(Stream& stream, const Problem& problem, const void* a, const void* b, void* d, const void* bias);

@@ -1,5 +1,5 @@
-// kernels/products.h: which of cuBLASLt's algorithms computes which product of the calling thread's GPU. One is chosen when a
-// product is first met; as text the choices can be read, and kept for another run.
+// kernels/products.h: which of cuBLASLt's algorithms computes which product of the calling thread's GPU. One is chosen
+// when a product is first met; as text the choices can be read, and kept for another run.
 //
 // Errors  throw Error with the library's name for what went wrong.
 #pragma once
@@ -20,8 +20,9 @@ constexpr std::int64_t product_workspace_bytes(Device device) {
 // Whose they are, then a line for each product met so far; nothing on the CPU.
 std::string chosen_products(Device device);
 
-// Products that are met from now on take what `chosen`, of an earlier chosen_products, says. What was chosen by another library
-// or for another GPU, what the library does not take, and what needs more workspace than the stream has, is chosen anew.
+// Products that are met from now on take what `chosen`, of an earlier chosen_products, says. What was chosen by another
+// library or for another GPU, what the library does not take, what needs more workspace than the stream has, and what
+// rounds sums in between, is chosen anew.
 void prefer_products(Device device, const std::string& chosen);
 
 }  // namespace keel

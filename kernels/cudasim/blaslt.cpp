@@ -19,7 +19,7 @@ namespace {
 using namespace cuda;
 
 // data[0] of an algorithm that came from the heuristic here; data[1] is into how many sums it cuts k, data[2…5] what it
-// was promised of addresses.
+// was promised of addresses, data[6] how the sums are added.
 constexpr std::uint64_t algorithm_mark = 0x6b65656c6c74ull;
 constexpr int most_splits = 4;
 constexpr std::uint64_t workspace_alignment = 256;
@@ -30,9 +30,15 @@ cublasStatus_t refuse(const std::string& text) {
 }
 
 bool is_algorithm(const cublasLtMatmulAlgo_t& algo) {
-    return algo.data[0] == algorithm_mark && algo.data[1] >= 1 && algo.data[1] <= most_splits;
+    const std::uint64_t splits = algo.data[1], scheme = algo.data[6];
+    const bool adds = scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    return algo.data[0] == algorithm_mark && splits >= 1 && splits <= most_splits &&
+           (splits == 1 ? scheme == CUBLASLT_REDUCTION_SCHEME_NONE : adds);
 }
 int splits_of(const cublasLtMatmulAlgo_t& algo) { return static_cast<int>(algo.data[1]); }
+cublasLtReductionScheme_t scheme_of(const cublasLtMatmulAlgo_t& algo) {
+    return static_cast<cublasLtReductionScheme_t>(algo.data[6]);
+}
 
 template <class T>
 bool take(T& to, const void* value, std::size_t bytes) {
@@ -239,12 +245,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     *found = 0;
     if (!agree(*desc, *a, *b, *c, *d, sizes)) return CUBLAS_STATUS_INVALID_VALUE;
     if (wanted < 1) return refuse("no algorithm is asked for");
-    // Up to three, those that need a workspace first, so that whoever offers one has it used.
-    for (int splits = most_splits; splits >= 1; splits /= 2) {
-        const std::size_t need = workspace_of(sizes, d->batch, splits);
-        const bool may = splits == 1 || ((preference->schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) &&
-                                         sizes.k >= static_cast<std::uint64_t>(splits));
-        if (*found == wanted || !may || need > preference->workspace_bytes) continue;
+    const auto offer = [&](int splits, cublasLtReductionScheme_t scheme) {
+        const std::size_t need = workspace_of(sizes, d->batch, splits, scheme);
+        const bool may =
+            splits == 1 || ((preference->schemes & scheme) && sizes.k >= static_cast<std::uint64_t>(splits));
+        if (*found == wanted || !may || need > preference->workspace_bytes) return;
         cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
         result = {};
         result.workspaceSize = need;
@@ -252,7 +257,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         result.algo.data[0] = algorithm_mark;
         result.algo.data[1] = static_cast<std::uint64_t>(splits);
         for (int i = 0; i < 4; ++i) result.algo.data[2 + i] = preference->alignment[i];
-    }
+        result.algo.data[6] = scheme;
+    };
+    // Those that need a workspace first, so that whoever offers one has it used; in place first, so that whoever allows
+    // it sees its rounding.
+    for (int splits = most_splits; splits > 1; splits /= 2)
+        for (const auto scheme : {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE})
+            offer(splits, scheme);
+    offer(1, CUBLASLT_REDUCTION_SCHEME_NONE);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -261,7 +273,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
                                        const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
     Sizes sizes;
     if (!agree(*desc, *a, *b, *c, *d, sizes) || !is_algorithm(*algo)) return CUBLAS_STATUS_INVALID_VALUE;
-    result->workspaceSize = workspace_of(sizes, d->batch, splits_of(*algo));
+    result->workspaceSize = workspace_of(sizes, d->batch, splits_of(*algo), scheme_of(*algo));
     result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -269,8 +281,10 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t which, void* value,
                                                     std::size_t bytes, std::size_t*) {
-    const int splits = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? splits_of(*algo) : 0;
-    const auto is = static_cast<std::uint32_t>(splits);
+    const int value_of = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM         ? splits_of(*algo)
+                         : which == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME ? scheme_of(*algo)
+                                                                          : 0;
+    const auto is = static_cast<std::uint32_t>(value_of);
     if (bytes != sizeof is) return refuse("an attribute of an algorithm has another size");
     std::memcpy(value, &is, sizeof is);
     return CUBLAS_STATUS_SUCCESS;
@@ -294,7 +308,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         for (int i = 0; i < 4; ++i) promised[i] = algo->data[2 + i];
     }
     const int splits = algo ? splits_of(*algo) : 1;
-    if (const std::size_t need = workspace_of(sizes, d_layout->batch, splits); workspace_bytes < need)
+    const cublasLtReductionScheme_t scheme = algo ? scheme_of(*algo) : CUBLASLT_REDUCTION_SCHEME_NONE;
+    if (const std::size_t need = workspace_of(sizes, d_layout->batch, splits, scheme); workspace_bytes < need)
         return refuse("the algorithm needs " + std::to_string(need) + " bytes of workspace, but got " +
                       std::to_string(workspace_bytes));
     if (workspace_bytes > 0 && !holds("the workspace", workspace, workspace_bytes, workspace_alignment))
@@ -316,6 +331,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                     .ld = *d_layout,
                     .sizes = sizes,
                     .splits = splits,
+                    .scheme = scheme,
                     .a = static_cast<const std::byte*>(a),
                     .b = static_cast<const std::byte*>(b),
                     .c = static_cast<const std::byte*>(c),

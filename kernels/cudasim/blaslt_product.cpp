@@ -88,6 +88,8 @@ void put_result(const MatmulProduct& p, std::int32_t batch, std::uint64_t column
     put_element(of_batch(p.d, p.ld, batch), p.ld.type, column * static_cast<std::uint64_t>(p.ld.ld) + row, x);
 }
 
+constexpr std::size_t counter_bytes = 256;
+
 // Where the sums of a split begin.
 float* sums_of(const MatmulProduct& p, std::int32_t batch, int split) {
     return reinterpret_cast<float*>(p.workspace) +
@@ -99,15 +101,29 @@ void whole(const MatmulProduct& p) {
         multiply(p, batch, 0, p.sizes.k,
                  [&](std::uint64_t column, std::uint64_t row, float sum) { put_result(p, batch, column, row, sum); });
 }
+std::uint64_t begin_of(const MatmulProduct& p, int split) {
+    return p.sizes.k * static_cast<std::uint64_t>(split) / static_cast<std::uint64_t>(p.splits);
+}
 void fill_splits(const MatmulProduct& p) {
-    const auto from = [&](int split) {
-        return p.sizes.k * static_cast<std::uint64_t>(split) / static_cast<std::uint64_t>(p.splits);
-    };
     for (std::int32_t batch = 0; batch < p.ld.batch; ++batch)
         for (int split = 0; split < p.splits; ++split)
-            multiply(p, batch, from(split), from(split + 1), [&](std::uint64_t column, std::uint64_t row, float sum) {
-                sums_of(p, batch, split)[column * p.sizes.m + row] = sum;
-            });
+            multiply(p, batch, begin_of(p, split), begin_of(p, split + 1),
+                     [&](std::uint64_t column, std::uint64_t row, float sum) {
+                         sums_of(p, batch, split)[column * p.sizes.m + row] = sum;
+                     });
+}
+// d is what it was, then each sum is added to it: rounded to its type every time.
+void add_in_place(const MatmulProduct& p) {
+    for (std::int32_t batch = 0; batch < p.ld.batch; ++batch)
+        for (int split = 0; split < p.splits; ++split)
+            multiply(p, batch, begin_of(p, split), begin_of(p, split + 1),
+                     [&](std::uint64_t column, std::uint64_t row, float sum) {
+                         if (split == 0) return put_result(p, batch, column, row, sum);
+                         std::byte* const d = of_batch(p.d, p.ld, batch);
+                         const std::uint64_t at = column * static_cast<std::uint64_t>(p.ld.ld) + row;
+                         const float alpha = p.alpha_at ? *p.alpha_at : p.alpha;
+                         put_element(d, p.ld.type, at, element(d, p.ld.type, at) + alpha * sum);
+                     });
 }
 void add_splits(const MatmulProduct& p) {
     for (std::int32_t batch = 0; batch < p.ld.batch; ++batch)
@@ -145,19 +161,22 @@ void give_back(const MatmulProduct& p) {
 
 }  // namespace
 
-std::size_t workspace_of(const MatmulSizes& sizes, std::int32_t batch, int splits) {
-    return splits > 1 ? sizeof(float) * sizes.m * sizes.n * static_cast<std::uint64_t>(batch * splits) : 0;
+std::size_t workspace_of(const MatmulSizes& sizes, std::int32_t batch, int splits, cublasLtReductionScheme_t scheme) {
+    if (splits == 1) return 0;
+    if (scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE) return counter_bytes;
+    return sizeof(float) * sizes.m * sizes.n * static_cast<std::uint64_t>(batch * splits);
 }
 
 void submit_product(cudaStream_t stream, const MatmulProduct& p) {
+    const bool in_place = p.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE;
     if (p.workspace_bytes > 0)
-        submit(stream, [p] {
+        submit(stream, [p, in_place] {
             take(p);
-            if (p.splits > 1) fill_splits(p);
+            if (p.splits > 1 && !in_place) fill_splits(p);
             return true;
         });
-    submit(stream, [p] {
-        p.splits > 1 ? add_splits(p) : whole(p);
+    submit(stream, [p, in_place] {
+        p.splits == 1 ? whole(p) : in_place ? add_in_place(p) : add_splits(p);
         if (p.workspace_bytes > 0) give_back(p);
         return true;
     });

@@ -46,7 +46,8 @@ struct MatmulProduct {
     MatmulDesc desc;
     MatrixLayout la, lb, lc, ld;
     MatmulSizes sizes;
-    int splits;  // of k, summed apart in the workspace and then in order
+    int splits;  // of k
+    cuda::cublasLtReductionScheme_t scheme;  // how their sums are added, in order: apart in the workspace, or in d
     const std::byte *a, *b, *c;
     std::byte *d, *workspace;
     std::size_t workspace_bytes;
@@ -54,11 +55,12 @@ struct MatmulProduct {
     const float *alpha_at, *beta_at;  // in device memory, or null
 };
 
-// What `splits` sums of it take; nothing of one, which goes straight into d.
-std::size_t workspace_of(const MatmulSizes& sizes, std::int32_t batch, int splits);
+// What `splits` sums of it take; nothing of one, which goes straight into d, and counters alone of sums in place.
+std::size_t workspace_of(const MatmulSizes& sizes, std::int32_t batch, int splits,
+                         cuda::cublasLtReductionScheme_t scheme);
 
-// Queued as two operations where it has a workspace: the first takes it, poisoned, and fills it, the second reads it and
-// gives it back. Another product that takes it in between is a finding, and then one of them is wrong.
+// Queued as two operations where it has a workspace: the first takes it, poisoned, and fills it with sums, the second
+// reads it and gives it back. Another product that takes it in between is a finding, and then one of them is wrong.
 void submit_product(cuda::cudaStream_t stream, const MatmulProduct& product);
 
 }  // namespace sim

@@ -28,8 +28,9 @@ struct Product {
         layout(b, CUDA_R_16BF, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n);
         layout(d, p.to_float ? CUDA_R_32F : CUDA_R_16BF, p.m, p.n);
         check(lt.cublasLtMatmulPreferenceCreate(&preference));
-        check(lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &product_reductions,
-                                                      sizeof product_reductions));
+        const std::uint32_t reductions = allowed_reductions(p.to_float ? CUDA_R_32F : CUDA_R_16BF);
+        check(lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                      &reductions, sizeof reductions));
     }
     Product(const Product&) = delete;
     Product& operator=(const Product&) = delete;

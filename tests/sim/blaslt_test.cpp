@@ -37,7 +37,7 @@ struct Call {
     std::size_t workspace = 0;     // that an algorithm may need
     void* memory = nullptr;        // and what it is given
     std::size_t memory_bytes = 0;
-    std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
+    std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cudaStream_t stream = nullptr;
     const void* bias = nullptr;
     bool no_bias = false;  // the epilogue of one, and no pointer
@@ -253,7 +253,35 @@ TEST(Blaslt, AWorkspaceIsHeldAgainstTheNeedAndItsAlignment) {
     // Less may be needed: two sums, or one, which needs none; so with schemes that leave out sums apart.
     EXPECT_EQ(says({.workspace = 1023, .memory = workspace.data, .memory_bytes = 512}), "");
     EXPECT_EQ(says({.workspace = 511}), "");
-    EXPECT_EQ(says({.workspace = 1024, .schemes = CUBLASLT_REDUCTION_SCHEME_INPLACE}), "");
+    EXPECT_EQ(says({.workspace = 1024, .schemes = CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}), "");
+    const std::uint32_t in_place = CUBLASLT_REDUCTION_SCHEME_INPLACE;  // needs counters
+    EXPECT_NE(says({.workspace = 1024, .schemes = in_place}).find("needs 256 bytes of workspace"), std::string::npos);
+    EXPECT_EQ(says({.workspace = 1024, .memory = workspace.data, .memory_bytes = 256, .schemes = in_place}), "");
+}
+
+// 256 and then three ones: a bf16 of that size counts by twos, and 257 is halfway.
+TEST(Blaslt, SumsInPlaceAreRoundedToTheTypeOfTheResultEveryTime) {
+    Device<__nv_bfloat16> a(64), b(64), d(64);
+    Device<float> d_float(64);
+    Device<unsigned char> workspace(1024);
+    std::vector<__nv_bfloat16> parts(64), ones(64, __nv_bfloat16(1.0f));
+    for (std::size_t row = 0; row < 8; ++row)
+        for (std::size_t split = 0; split < 4; ++split)
+            parts[row * 8 + 2 * split] = __nv_bfloat16(split == 0 ? 256.0f : 1.0f);
+    a.from(ones), b.from(parts);
+    const auto sum = [&](std::uint32_t schemes) {
+        EXPECT_EQ(product({.workspace = 1024, .memory = workspace.data, .memory_bytes = 1024, .schemes = schemes},
+                          a.data, {8, 8, 8}, b.data, {8, 8, 8}, d.data, {8, 8, 8}),
+                  CUBLAS_STATUS_SUCCESS);
+        return f(d.host()[0]);
+    };
+    EXPECT_EQ(sum(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE), 260);
+    EXPECT_EQ(sum(CUBLASLT_REDUCTION_SCHEME_INPLACE), 256);
+    EXPECT_EQ(product({.out = CUDA_R_32F, .workspace = 1024, .memory = workspace.data, .memory_bytes = 1024,
+                       .schemes = CUBLASLT_REDUCTION_SCHEME_INPLACE},
+                      a.data, {8, 8, 8}, b.data, {8, 8, 8}, d_float.data, {8, 8, 8}),
+              CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(d_float.host()[0], 259);
 }
 
 // On streams that nothing orders, the second product may begin amid the first: found under some orders, and only where they share.
