@@ -14,14 +14,14 @@
 // blocks with online softmax. Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135. Derivation:
 // docs/kernel_math.md.
 //
-// q and k usually come here turned (kernels/rope.h). Told by which angles, backward turns their gradients back before it
-// rounds them, and what it writes are those of q and k as they were before: no pass of its own, no rounding of its own.
-// (On a GPU that holds for bf16 where rotary_dim is 64 or 128 and head_dim is the same; other gradients are turned where
-// they were written.) A rotation is linear: parts of a dq that are added up may be turned each. A dk whose other parts
-// have not been turned must not be.
+// q and k usually come here turned (kernels/rope.h). Told by which angles, backward turns their gradients back before
+// it rounds them, and what it writes are those of q and k as they were before: no pass of its own, no rounding of its
+// own. (On a GPU that holds for bf16 in aligned rows where rotary_dim is 64 or 128, head_dim is the same and scale is
+// positive; other gradients are turned where they were written, by a kernel of rope.cu.) A rotation is linear: parts of
+// a dq that are added up may be turned each. A dk whose other parts have not been turned must not be.
 //
-// Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float, bf16 or f16; scores, softmax and
-//         sums are float.
+// Layout  rows may be strided (q, k, v are usually columns of one packed qkv). T is float, bf16 or f16; scores, softmax
+//         and sums are float.
 // Order   asynchronous on `stream`. Same inputs, same bits, on any number of threads.
 //         A query's y and lse depend on its own interval alone: alone or in a batch, it has the same bits.
 //         (On a GPU: alone or with any others, but at the same position modulo 64, or 128 by attention_hopper.cu.)

@@ -5,7 +5,7 @@
 //
 //   dq       a warp per query and head, a lane per key:         dq += dS k. It also leaves delta in the scratch.
 //   dk, dv   a warp per key and kv head, a lane per query:      dk += dS q, dv += P dy, over the heads of the group in
-//   order.
+//            order.
 //
 // Both take 32 of the others at a time; for the sums a lane owns every 32nd element of the head. Where q or k had been
 // turned, these leave dq or dk to rope.cu; tiles turn heads as wide as they are themselves.

@@ -1,8 +1,8 @@
 // kernels/attention_backward.h: a block of keys against all queries that see it, on one thread, in float arithmetic.
 //
 // The block owns its dk and dv. A dq belongs to all blocks its query sees: each adds its part when its turn comes, in
-// ascending order, and the last one turns dq back, if it is to be, and writes it. Blocks are taken in that order too, so
-// whoever waits waits for work that has begun. With P = softmax and delta = rowsum(dy * y):
+// ascending order, and the last one turns dq back, if it is to be, and writes it. Blocks are taken in that order too,
+// so whoever waits waits for work that has begun. With P = softmax and delta = rowsum(dy * y):
 //   dv = P^T dy,   ds = P * (dy v^T - delta) * scale,   dk = ds^T q,   dq = ds k.
 #pragma once
 

@@ -4,10 +4,9 @@
 //   prepare   delta, a warp per query and head; least and most lo of every tile of queries, a warp per tile.
 //   dq        a block takes one head and 64 queries, each of its four warps 16 of them, and passes over the keys:
 //             S = Q K^T, dP = dY V^T, dQ += dS K.
-//   dk, dv    a block takes one kv head and 128 keys, each of its eight warps 16 of them, and passes over the queries
-//   of
-//             every head of the group in order: S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q. Scores are
-//             transposed so that P^T and dS^T are operands where they are computed, in registers.
+//   dk, dv    a block takes one kv head and 128 keys, each of its eight warps 16 of them, and passes over the
+//             queries of every head of the group in order: S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q.
+//             Scores are transposed so that P^T and dS^T are operands where they are computed, in registers.
 //
 // Finished rows of dq and dk turn back by their angles, where they have any, before they are rounded and leave.
 //

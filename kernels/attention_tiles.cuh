@@ -116,7 +116,8 @@ KEEL_INLINE float quad_sum(float x) {
     return x + __shfl_xor_sync(all_lanes, x, 2);
 }
 
-// Scores of 16 queries, the first of which is `query`, over keys from `key` on: what a query does not see becomes `hidden`.
+// Scores of 16 queries, the first of which is `query`, over keys from `key` on: what a query does not see becomes
+// `hidden`.
 template <int keys, class Args>
 KEEL_INLINE void hide_unseen(float (&s)[keys / 8][4], const Args& a, int query, int key, float hidden = -INFINITY) {
     const int lane = lane_of_warp();
@@ -223,8 +224,8 @@ struct Backward {
     Angles q_rope = {}, k_rope = {};  // dq and dk turn back by these before they are rounded
 };
 
-// Rows of x turn back, of which `first` is this warp's first; those from `end` on are nobody's, and turn by any angle. A
-// thread holds element c of a row, and element c + D / 2 of the same row.
+// Rows of x turn back, of which `first` is this warp's first; those from `end` on are nobody's, and turn by any angle.
+// A thread holds element c of a row, and element c + D / 2 of the same row.
 template <int D>
 KEEL_INLINE void turn_back(float (&x)[D / 8][4], const Angles& angles, int first, int end) {
     const int lane = lane_of_warp();

@@ -42,8 +42,8 @@ void attend_backward(Stream& s, const BlockDims& dims, const BlockRanks& ranks, 
     if (meet.context)
         context_backward<T>(s, ranks.cp, *meet.context,
                             {.dq = dq, .dk = dk, .dv = dv, .scratch = t.attention_scratch, .dy = t.datt, .y = saved.att,
-                             .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo, .rope = rope, .head_dim = dims.head_dim,
-                             .scale = attention_scale(dims)});
+                             .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo, .rope = rope,
+                             .head_dim = dims.head_dim, .scale = attention_scale(dims)});
     else
         attention_backward<T>(s, {.dq = dq, .dk = dk, .dv = dv, .scratch = t.attention_scratch, .dy = t.datt, .y = saved.att,
                                   .lse = saved.lse, .q = q, .k = k, .v = v, .lo = seq.lo, .head_dim = dims.head_dim,

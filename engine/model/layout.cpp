@@ -238,7 +238,8 @@ ModelLayout<T>::ModelLayout(MemoryPlan& plan, const ModelSection& model, const M
             snapshot = plan.reserve<std::byte>("snapshot of a checkpoint", {snapshot_bytes()}, always, Use::optimizer);
     }
     if (on_gpu())
-        products = plan.reserve<std::byte>("workspace of products", {product_workspace_bytes(use.device)}, always, Use::products);
+        products = plan.reserve<std::byte>("workspace of products", {product_workspace_bytes(use.device)}, always,
+                                           Use::products);
     rope = plan.reserve<float>("rope table", {use.positions, rotary_dim(model)}, always, Use::temporary);
 
     const int last = static_cast<int>(shard.chunks.size()) - 1;
