@@ -214,7 +214,8 @@ TEST_F(DeviceRun, NoShareOfAPeakIsClaimedForASimulatedGpu) {
     bench::Peaks peaks;
     peaks.products[static_cast<std::size_t>(Dtype::bf16)].n = 64;
     c.train.global_batch = c.train.micro_batch = 1, c.data.seq_len = 8;
-    const bench::StepTime step = bench::measure_step(backend, {"tiny", c}, peaks, 1);
+    const auto queue = run.gpu->make_stream();  // the run's has its model
+    const bench::StepTime step = bench::measure_step(Backend(*run.gpu, *queue, run.stream), {"tiny", c}, peaks, 1);
     EXPECT_GT(step.seconds.median_s, 0);
     EXPECT_EQ(step.tokens, 8);
 }
