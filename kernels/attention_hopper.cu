@@ -36,9 +36,9 @@ __global__ void __launch_bounds__(threads, 1)
     KEEL_DYNAMIC_SHARED(Half, q);
     Half *const k_ring = q + queries * D, *const v_ring = k_ring + stages * keys * D,
                 *const y = v_ring + stages * keys * D;
-    KEEL_SHARED(KeyBarriers, barriers, [1]);
+    KEEL_SHARED(KeyBarriers<stages>, barriers, [1]);
     KEEL_SHARED(Bounds, of_warp, [threads / warp_size]);
-    KeyBarriers& bar = barriers[0];
+    KeyBarriers<stages>& bar = barriers[0];
     const int lane = lane_of_warp(), head = static_cast<int>(blockIdx.x), kv_head = head / a.group;
     const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // the longest first
 

@@ -26,9 +26,15 @@ constexpr int box_columns = 64;  // as many bf16 as the span of the swizzle, 128
 constexpr int producer_registers = 24, consumer_registers = 240;
 static_assert(warpgroup * (producer_registers + consumers * consumer_registers) <= 65536);
 
-// The n-th tile lies in stage n % stages, and a stage is used the n / stages-th time.
-KEEL_INLINE int stage_of(int n) { return n % stages; }
-KEEL_INLINE unsigned round_of(int n) { return static_cast<unsigned>(n / stages); }
+// The n-th tile lies in stage n % count of a ring of `count`, and a stage is used the n / count-th time.
+template <int count = stages>
+KEEL_INLINE int stage_of(int n) {
+    return n % count;
+}
+template <int count = stages>
+KEEL_INLINE unsigned round_of(int n) {
+    return static_cast<unsigned>(n / count);
+}
 
 // ---- tiles brought -------------------------------------------------------------------------------------------------
 
@@ -49,19 +55,23 @@ KEEL_INLINE void load_tile(Half* tile, const CUtensorMap& map, std::uint64_t* fu
 }
 
 // Forward and dq: tiles of keys pass by, one of K and one of V at a time. `scored` is the one that nothing but scores
-// are made of, K or V; `summed` is weighted and summed up. Arrivals: the producer at those that say a tile is here, and
-// the consumers' warps at those that say it was read.
+// are made of, K or V; `summed`, in a ring of summed_stages, is weighted and summed up. Arrivals: the producer at those
+// that say a tile is here, and the consumers' warps at those that say it was read.
+template <int summed_stages>
 struct KeyBarriers {
     std::uint64_t q;  // what stays: Q, and dY
-    std::uint64_t scored_full[stages], scored_read[stages], summed_full[stages], summed_read[stages];
+    std::uint64_t scored_full[stages], scored_read[stages], summed_full[summed_stages], summed_read[summed_stages];
 };
 // By one thread.
-KEEL_INLINE void make(KeyBarriers& bar) {
+template <int summed_stages>
+KEEL_INLINE void make(KeyBarriers<summed_stages>& bar) {
     mbarrier_init(&bar.q, 1);
     for (int stage = 0; stage < stages; ++stage) {
         mbarrier_init(&bar.scored_full[stage], 1);
-        mbarrier_init(&bar.summed_full[stage], 1);
         mbarrier_init(&bar.scored_read[stage], consumers * 4);
+    }
+    for (int stage = 0; stage < summed_stages; ++stage) {
+        mbarrier_init(&bar.summed_full[stage], 1);
         mbarrier_init(&bar.summed_read[stage], consumers * 4);
     }
     fence_mbarrier_init();
@@ -74,21 +84,21 @@ struct KeyMaps {
 };
 // By the producing warp: tiles from the one of key `least` on, up to `end`, which lie in the tensors from key `origin`
 // on.
-template <int D, int keys>
-KEEL_INLINE void bring_keys(KeyBarriers& bar, const KeyRings& rings, const KeyMaps& maps, int head, int least, int end,
-                            int origin) {
+template <int D, int keys, int summed_stages>
+KEEL_INLINE void bring_keys(KeyBarriers<summed_stages>& bar, const KeyRings& rings, const KeyMaps& maps, int head,
+                            int least, int end, int origin) {
     const int lane = lane_of_warp();
     for (int key = least / keys * keys, n = 0; key < end; key += keys, ++n) {
-        const int stage = stage_of(n);
-        Half *const scored = rings.scored + stage * keys * D, *const summed = rings.summed + stage * keys * D;
+        const int stage = stage_of(n), summed_stage = stage_of<summed_stages>(n);
+        Half *const scored = rings.scored + stage * keys * D, *const summed = rings.summed + summed_stage * keys * D;
         const bool whole = key >= least && key + keys <= end;
         if (lane == 0) {
             mbarrier_wait(&bar.scored_read[stage], (round_of(n) + 1) % 2);
             mbarrier_arrive_expect(&bar.scored_full[stage], tile_bytes<D, keys>);
             load_tile<D, keys>(scored, maps.scored, &bar.scored_full[stage], head, key - origin);
-            mbarrier_wait(&bar.summed_read[stage], (round_of(n) + 1) % 2);
-            mbarrier_arrive_expect(&bar.summed_full[stage], tile_bytes<D, keys>);
-            if (whole) load_tile<D, keys>(summed, maps.summed, &bar.summed_full[stage], head, key - origin);
+            mbarrier_wait(&bar.summed_read[summed_stage], (round_of<summed_stages>(n) + 1) % 2);
+            mbarrier_arrive_expect(&bar.summed_full[summed_stage], tile_bytes<D, keys>);
+            if (whole) load_tile<D, keys>(summed, maps.summed, &bar.summed_full[summed_stage], head, key - origin);
         }
         if (whole) continue;
         // A weight of 0 does not take away a value that is NaN: rows that nobody sees come from outside of the tensor,
@@ -97,7 +107,7 @@ KEEL_INLINE void bring_keys(KeyBarriers& bar, const KeyRings& rings, const KeyMa
         for (int row = lane; row < keys; row += warp_size) {
             const bool seen = key + row >= least && key + row < end;
             for (int b = 0; b < D / box_columns; ++b)
-                load_box(summed + (b * keys + row) * box_columns, maps.summed_row, &bar.summed_full[stage],
+                load_box(summed + (b * keys + row) * box_columns, maps.summed_row, &bar.summed_full[summed_stage],
                          b * box_columns, head, seen ? key + row - origin : -1);
         }
     }

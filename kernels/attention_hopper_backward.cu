@@ -8,7 +8,8 @@
 //             exponentials, dV beside dS.
 //   dq        a block takes one head and 128 queries, each of its consumers 64 of them; tiles of 64 keys pass by:
 //             S = Q K^T, dP = dY V^T, dQ += dS K. The products of a tile's scores and of the dQ before it run together,
-//             the second of them beside the exponentials.
+//             the second of them beside the exponentials. A tile of K is thus needed until the end of the turn after
+//             its own, and the next at that turn's end: K has a third stage, so that it is brought before.
 //
 // Finished rows of dq and dk turn back by their angles, where they have any. Seven products instead of the five of a
 // kernel that adds dQ atomically, and the same bits each time.
@@ -26,14 +27,16 @@ using namespace hopper_tiles;
 
 constexpr int dkv_keys = 64 * consumers, dkv_queries = 64;
 
-// What lies beside a tile of Q and one of dY: for two queries together, which are a thread's, lse in powers of two,
-// delta, and the first key. Queries past the end are zeros in all but the last, which no key reaches.
+// What lies beside a tile of Q and one of dY: its first query, or one below zero after the last tile; the most of its
+// first keys; and for two queries together, which are a thread's, lse in powers of two, delta, and the first key.
+// Queries past the end are zeros in all but the last, which no key reaches.
 struct OfQueries {
     Pack<float, 2> lse[dkv_queries / 2], delta[dkv_queries / 2];
     Pack<int, 2> first[dkv_queries / 2];
+    int first_query, most;
 };
 // Arrivals: lane 0 of the producer with the bytes of K and V, the producer's lanes and its bytes where queries are
-// here, the consumers' warps where they were read.
+// here or no more will be, the consumers' warps where they were read.
 struct DkvBarriers {
     std::uint64_t kv, full[stages], read[stages];
 };
@@ -82,14 +85,6 @@ __global__ void __launch_bounds__(threads, 1)
     const int first_row = static_cast<int>(blockIdx.y) * dkv_keys;
     const int first_key = a.key_begin + first_row, end_key = first_key + dkv_keys;
 
-    // As in attention_backward_tiles.cuh: tiles of queries that may see one of these keys. Fewer than none are none.
-    const int first_tile = max(first_key - a.query_offset, 0) / queries;
-    const int tiles = (a.tokens + queries - 1) / queries - first_tile, all = a.group * tiles;
-    const auto next_from = [&](int at) {
-        while (at < all && load(&a.tile_bounds[first_tile + at % tiles].least).at[0] >= end_key) ++at;
-        return at;
-    };
-
     if (threadIdx.x == 0) {
         mbarrier_init(&bar.kv, 1);
         for (int stage = 0; stage < stages; ++stage) {
@@ -108,20 +103,38 @@ __global__ void __launch_bounds__(threads, 1)
             load_tile<D, dkv_keys>(k, k_map, &bar.kv, kv_head, first_row);
             load_tile<D, dkv_keys>(v, v_map, &bar.kv, kv_head, first_row);
         }
+        // As in attention_backward_tiles.cuh: tiles of queries that may see one of these keys. Fewer than none are
+        // none. Consumers do not look for them: each stage says which it holds.
+        const int first_tile = max(first_key - a.query_offset, 0) / queries;
+        const int tiles = (a.tokens + queries - 1) / queries - first_tile, all = a.group * tiles;
+        const auto next_from = [&](int at) {
+            while (at < all && load(&a.tile_bounds[first_tile + at % tiles].least).at[0] >= end_key) ++at;
+            return at;
+        };
         int n = 0;
         for (int at = next_from(0); at < all; at = next_from(at + 1), ++n) {
-            const int stage = stage_of(n), head = kv_head * a.group + at / tiles;
-            const int first = (first_tile + at % tiles) * queries;
+            const int stage = stage_of(n), head = kv_head * a.group + at / tiles, tile = first_tile + at % tiles;
+            const int first = tile * queries;
+            OfQueries& of = of_stage[stage];
             if (lane == 0) {
                 mbarrier_wait(&bar.read[stage], (round_of(n) + 1) % 2);
                 mbarrier_arrive_expect(&bar.full[stage], 2 * tile_bytes<D, queries>);
                 load_tile<D, queries>(q_ring + stage * queries * D, q_map, &bar.full[stage], head, first);
                 load_tile<D, queries>(dy_ring + stage * queries * D, dy_map, &bar.full[stage], head, first);
+                of.first_query = first, of.most = load(&a.tile_bounds[tile].most).at[0];
             }
             __syncwarp();  // no lane writes before lane 0 has found the stage free
-            for (int i = lane; i < queries; i += warp_size) bring_query(of_stage[stage], a, head, i, first + i);
+            for (int i = lane; i < queries; i += warp_size) bring_query(of, a, head, i, first + i);
             mbarrier_arrive(&bar.full[stage]);
         }
+        const int stage = stage_of(n);
+        if (lane == 0) {
+            mbarrier_wait(&bar.read[stage], (round_of(n) + 1) % 2);
+            of_stage[stage].first_query = -1;
+            mbarrier_arrive(&bar.full[stage]);  // in place of the one with the bytes
+        }
+        __syncwarp();  // no lane arrives before lane 0 has found the stage free
+        mbarrier_arrive(&bar.full[stage]);
         return;
     }
 
@@ -133,17 +146,17 @@ __global__ void __launch_bounds__(threads, 1)
     const float c = a.scale * log2_e;
 
     mbarrier_wait(&bar.kv, 0);
-    int n = 0;
 #pragma unroll 1
-    for (int at = next_from(0); at < all; at = next_from(at + 1), ++n) {
-        const int stage = stage_of(n), tile = first_tile + at % tiles, first = tile * queries;
+    for (int n = 0;; ++n) {
+        const int stage = stage_of(n);
         const Half *const q = q_ring + stage * queries * D, *const dy = dy_ring + stage * queries * D;
         const OfQueries& of = of_stage[stage];
-        const bool some_unseen =
-            a.query_offset + first < end_key - 1 || load(&a.tile_bounds[tile].most).at[0] > first_key;
+        mbarrier_wait(&bar.full[stage], round_of(n) % 2);
+        const int first = of.first_query;
+        if (first < 0) break;
+        const bool some_unseen = a.query_offset + first < end_key - 1 || of.most > first_key;
         float s[queries / 8][4], dp[queries / 8][4];
         std::uint32_t p[queries / 16][4], ds[queries / 16][4];
-        mbarrier_wait(&bar.full[stage], round_of(n) % 2);
         wgmma_fence();
         start_scores<D, dkv_keys>(s, my_k, q);
         start_scores<D, dkv_keys>(dp, my_v, dy);
@@ -186,10 +199,10 @@ __global__ void __launch_bounds__(threads, 1)
 
 // ---- dq ------------------------------------------------------------------------------------------------------------
 
-constexpr int dq_queries = 64 * consumers, dq_keys = 64;
+constexpr int dq_queries = 64 * consumers, dq_keys = 64, dq_k_stages = stages + 1;
 
 template <int D>
-constexpr std::size_t dq_shared_bytes = sizeof(Half) * D*(3 * dq_queries + 2 * stages * dq_keys);
+constexpr std::size_t dq_shared_bytes = sizeof(Half) * D*(3 * dq_queries + (dq_k_stages + stages) * dq_keys);
 
 template <int D>
 __global__ void __launch_bounds__(threads, 1)
@@ -198,11 +211,11 @@ __global__ void __launch_bounds__(threads, 1)
               const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap dq_map) {
     constexpr int queries = dq_queries, keys = dq_keys;
     KEEL_DYNAMIC_SHARED(Half, q);
-    Half *const dy = q + queries * D, *const k_ring = dy + queries * D, *const v_ring = k_ring + stages * keys * D,
-                *const dq_out = v_ring + stages * keys * D;
-    KEEL_SHARED(KeyBarriers, barriers, [1]);
+    Half *const dy = q + queries * D, *const k_ring = dy + queries * D,
+                *const v_ring = k_ring + dq_k_stages * keys * D, *const dq_out = v_ring + stages * keys * D;
+    KEEL_SHARED(KeyBarriers<dq_k_stages>, barriers, [1]);
     KEEL_SHARED(Bounds, of_warp, [threads / warp_size]);
-    KeyBarriers& bar = barriers[0];
+    KeyBarriers<dq_k_stages>& bar = barriers[0];
     const int lane = lane_of_warp(), head = static_cast<int>(blockIdx.x), kv_head = head / a.group;
     const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // the longest first
 
@@ -268,11 +281,11 @@ __global__ void __launch_bounds__(threads, 1)
         pack(ds, s);
         int n = 1;
         for (int key = begin + keys; key < end; key += keys, ++n) {
-            const int stage = stage_of(n), before = stage_of(n - 1);
-            mbarrier_wait(&bar.summed_full[stage], round_of(n) % 2);
+            const int stage = stage_of(n), k_stage = stage_of<dq_k_stages>(n), before = stage_of<dq_k_stages>(n - 1);
+            mbarrier_wait(&bar.summed_full[k_stage], round_of<dq_k_stages>(n) % 2);
             mbarrier_wait(&bar.scored_full[stage], round_of(n) % 2);
             wgmma_fence();
-            start_scores<D, queries>(s, my_q, k_ring + stage * keys * D);
+            start_scores<D, queries>(s, my_q, k_ring + k_stage * keys * D);
             start_scores<D, queries>(dp, my_dy, v_ring + stage * keys * D);
             start_sum(dq, ds, k_ring + before * keys * D);
             wgmma_wait<1>();
@@ -285,7 +298,7 @@ __global__ void __launch_bounds__(threads, 1)
             pack(ds, s);
         }
         wgmma_fence();
-        start_sum(dq, ds, k_ring + stage_of(n - 1) * keys * D);
+        start_sum(dq, ds, k_ring + stage_of<dq_k_stages>(n - 1) * keys * D);
         wgmma_wait<0>();
         pin(dq);
     }
