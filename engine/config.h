@@ -195,7 +195,7 @@ struct RunSection {
         KEEL_FIELD(threads, "threads that compute, per rank; 0 shares out the processors that this process may use");
         KEEL_FIELD(device, "cpu, cuda, or cudasim: the kernels of a GPU run by a simulator, exact and slow");
         KEEL_FIELD(graph, "on a GPU, a step is launched as one CUDA graph, from its second time on");
-        KEEL_FIELD(hopper, "on a GPU of sm_90: attention by its own instructions; off until checked on yours (docs/gpu.md)");
+        KEEL_FIELD(hopper, "attention by sm_90's own instructions; off until checked on your GPU (docs/gpu.md)");
     }
 };
 
