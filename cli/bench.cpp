@@ -15,6 +15,7 @@
 #include "engine/bench/parallel.h"
 #include "engine/memory/plan.h"
 #include "kernels/base/file.h"
+#include "kernels/bf16_unit.h"
 #include "kernels/gpu.h"
 #include "kernels/matmul.h"
 
@@ -26,7 +27,7 @@ struct BenchOptions {
     int threads = 0;
     int rounds = 7;
     bool ops = false, lengths = false, json = false, parallel = false, data = false;
-    std::string timeline, save, dir = ".", device = "cpu";
+    std::string timeline, save, dir = ".", device = "cpu", bf16_by = "auto";
 };
 
 void print_json(const bench::Case& c, const bench::StepTime& t) {
@@ -139,6 +140,9 @@ void run_data(const BenchOptions& o) {
 }
 
 void run_bench(const BenchOptions& o) {
+    const auto unit = bf16_unit_of(o.bf16_by);
+    if (!unit) fail_usage("--bf16-by ", o.bf16_by, ": it may be auto, tiles, dots or floats, and this processor or build has no other");
+    use_bf16_unit(*unit);
     for (const auto& dtype : o.dtypes)
         if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
             fail_usage("--dtype is \"" + dtype + "\"; it can be f32, bf16 or f16");
@@ -213,6 +217,7 @@ void add_bench(CLI::App& app) {
     command->add_option("--dtype", o->dtypes, "f32, bf16 or f16, or several of them")->capture_default_str();
     command->add_option("--device", o->device, "cpu, or cuda: ceilings and whole steps of the first GPU")->capture_default_str();
     command->add_option("--threads", o->threads, "threads that compute; 0 takes every processor");
+    command->add_option("--bf16-by", o->bf16_by, "what multiplies bf16: tiles, dots or floats; auto is the fastest here")->capture_default_str();
     command->add_option("--rounds", o->rounds, "how often each is measured; the median is shown, and the best")->capture_default_str();
     command->add_flag("--ops", o->ops, "also every op of each step, one at a time");
     command->add_flag("--lengths", o->lengths, "also steps of 4096 tokens with T = 256 … 4096");

@@ -187,13 +187,15 @@ struct CkptSection {
 struct RunSection {
     std::string dir;
     std::int64_t threads = 0;
-    std::string device = "cpu";
+    std::string device = "cpu", bf16_by = "auto";
     bool graph = true, hopper = false;
 
     template <class Field> void fields(Field&& field) {
         KEEL_FIELD(dir, "folder of the run: checkpoints, log, report");
         KEEL_FIELD(threads, "threads that compute, per rank; 0 shares out the processors that this process may use");
         KEEL_FIELD(device, "cpu, cuda, or cudasim: the kernels of a GPU run by a simulator, exact and slow");
+        KEEL_FIELD(bf16_by, "what multiplies bf16 on a processor: tiles (AMX), dots (AVX-512 BF16) or floats, each with bits of its own; auto is "
+                            "the fastest here");
         KEEL_FIELD(graph, "on a GPU, a step is launched as one CUDA graph, from its second time on");
         KEEL_FIELD(hopper, "attention by sm_90's own instructions; off until checked on your GPU (docs/gpu.md)");
     }

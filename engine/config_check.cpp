@@ -22,6 +22,7 @@
 #include "engine/presets.h"
 #include "kernels/base/error.h"
 #include "kernels/gpu.h"
+#include "kernels/bf16_unit.h"
 #include "kernels/hopper.h"
 
 namespace keel {
@@ -308,6 +309,7 @@ void check_memory_and_run(const Config& c) {
     if (c.run.threads > Stream::max_threads)
         fail_usage("--run.threads is ", c.run.threads, "; the most keel takes is ", Stream::max_threads);
     require_choice("run.device", c.run.device, {"cpu", "cuda", "cudasim"});
+    require_choice("run.bf16_by", c.run.bf16_by, {"auto", "tiles", "dots", "floats"});
     require_at_least("profile.start", c.profile.start, 0);
     require_at_least("profile.stop", c.profile.stop, 0);
     if (c.profile.stop > 0 && c.profile.stop <= c.profile.start)
@@ -352,6 +354,9 @@ void check_train(const Config& c) {
 
 void check_device(const Config& config, std::int64_t ranks) {
     const Device device = device_of(config);
+    if (!bf16_unit_of(config.run.bf16_by))
+        fail_usage("--run.bf16_by ", config.run.bf16_by, ": this processor, or this build, has none; leave it out, and the fastest ",
+                   "that is here multiplies bf16");
     if (device == Device::cpu) return;
     const std::string asked = "--run.device " + config.run.device;
     if (const auto why = why_no_gpu(device)) fail_usage(asked, ": ", *why, "; leave it out to train on the CPU");

@@ -28,6 +28,7 @@
 #include "engine/state.h"
 #include "kernels/base/file.h"
 #include "kernels/base/hex.h"
+#include "kernels/bf16_unit.h"
 #include "kernels/hopper.h"
 
 namespace keel {
@@ -215,6 +216,8 @@ World& agreed(World& world, const Config& config, const Dataset& data) {
     if (world.size() == 1) return world;
     std::vector<std::pair<std::string, std::string>> facts = {
         {"version", KEEL_VERSION}, {"build", build_hash()}, {"processor", KEEL_ARCH}, {"data", data_hash(data)}};
+    if (device_of(config) == Device::cpu && config.model.dtype == "bf16")
+        facts.emplace_back("what multiplies bf16", name_of(*bf16_unit_of(config.run.bf16_by)));
     for (const std::string& key : setting_names())
         if (key != "run.threads") facts.emplace_back("--" + key, value_text(config, key));  // threads may differ by host
     expect_agreement(*world.everyone("start"), facts);
@@ -277,6 +280,7 @@ Run::Run(Config asked, World* given)
       model(nullptr),
       skip(config.fault.skip),
       loader(data, loader_spec(config)) {
+    use_bf16_unit(*bf16_unit_of(config.run.bf16_by));
     if (config.run.hopper) allow_hopper(*queue);
     const bool first = world.rank() == 0;
     if (gpu) read_products(gpu->device(), config.run.dir);  // before any is met

@@ -8,7 +8,7 @@
 #pragma once
 
 #if defined(__x86_64__) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
-    defined(__AMX_TILE__) && defined(__AMX_BF16__)
+    defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__)
 #define KEEL_AMX 1
 #include <immintrin.h>
 

@@ -1,6 +1,7 @@
 // kernels/attention_amx.h: what forward and backward in bf16 on the processor's tile registers share (kernels/amx.h).
 //
-// The same blocks, tiles and order as in float; products are 32 x 32 blocks of float sums, and only what is multiplied
+// The algorithm of attention_forward.h and attention_backward.h by other blocks: more keys and rows a task, a dq that is one
+// chain, a maximum that is followed only when it has grown much. Products are 32 x 32 blocks of float sums, and only what is multiplied
 // again (P and ds) is rounded to bf16. Scores still stand [key][row]: pairs of keys of one row are then what a tile of
 // B wants, and rows of one key what a tile of A wants, so that nothing that was computed is ever transposed. Groups of
 // 32 keys lie at fixed places; keys that nobody sees are zeros, never read.

@@ -246,7 +246,7 @@ inline Float exp2_of_rest(Float r) {
     return p * r + 1.0f;
 }
 
-// 2^x for x up to about 1, to within 1.5 ulp; nothing that matters (less than 2^-126) below -126, 0 below -127, NaN
+// 2^x for x up to about 8, to within 1.5 ulp; nothing that matters (less than 2^-126) below -126, 0 below -127, NaN
 // stays NaN. x = n + r, |r| <= 1/2.
 template <bool coarse = false>
 inline Float exp2(Float x) {

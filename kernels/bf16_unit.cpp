@@ -1,33 +1,50 @@
 #include "kernels/bf16_unit.h"
 
-#include <cstdlib>
-#include <string_view>
+#include <atomic>
 
 #include "kernels/amx.h"
-#include "kernels/base/error.h"
 
 namespace keel {
 namespace {
 
-Bf16Unit choose() {
-    const char* const asked = std::getenv("KEEL_MAX_ISA");
-    const std::string_view most = asked ? asked : "";
-    if (!most.empty() && most != "amx" && most != "avx512_bf16" && most != "avx512")
-        fail_usage("KEEL_MAX_ISA is ", most, "; it may be amx, avx512_bf16 or avx512, or not be set");
+bool is_here(Bf16Unit unit) {
+    if (unit == Bf16Unit::floats) return true;
+    if (unit == Bf16Unit::dots) return KEEL_BF16_PAIRS;
 #if KEEL_AMX
-    if ((most.empty() || most == "amx") && amx::available()) return Bf16Unit::tiles;
+    return amx::available();
+#else
+    return false;
 #endif
+}
+
+Bf16Unit best() {
+    if (is_here(Bf16Unit::tiles)) return Bf16Unit::tiles;
 #if KEEL_BF16_PAIRS
-    if (most == "avx512_bf16" || (most != "avx512" && __builtin_cpu_is("amd"))) return Bf16Unit::dots;
+    if (__builtin_cpu_is("amd")) return Bf16Unit::dots;
 #endif
     return Bf16Unit::floats;
 }
 
-}  // namespace
-
-Bf16Unit bf16_unit() {
-    static const Bf16Unit unit = choose();
+std::atomic<Bf16Unit>& in_use() {
+    static std::atomic<Bf16Unit> unit{best()};
     return unit;
 }
+
+}  // namespace
+
+const char* name_of(Bf16Unit unit) {
+    return unit == Bf16Unit::tiles ? "tiles" : unit == Bf16Unit::dots ? "dots" : "floats";
+}
+
+std::optional<Bf16Unit> bf16_unit_of(const std::string& name) {
+    if (name == "auto") return best();
+    for (const Bf16Unit unit : {Bf16Unit::tiles, Bf16Unit::dots, Bf16Unit::floats})
+        if (name == name_of(unit) && is_here(unit)) return unit;
+    return std::nullopt;
+}
+
+Bf16Unit bf16_unit() { return in_use().load(std::memory_order_relaxed); }
+
+void use_bf16_unit(Bf16Unit unit) { in_use().store(unit, std::memory_order_relaxed); }
 
 }  // namespace keel

@@ -47,7 +47,7 @@ void matmul_serial(const Matmul<T, C>& args, std::byte* workspace);
 constexpr std::int64_t matmul_workspace_bytes = 2 << 20;
 
 // Instruction set in use for T, for the log: "avx512", "avx2", "amx-bf16", "avx512-bf16", "scalar". Float's is chosen by the
-// compiler (KEEL_ARCH); what else multiplies bf16 at run time, in a build that has it (kernels/bf16_unit.h).
+// compiler (KEEL_ARCH); what multiplies bf16 at run time, in a build that has it (kernels/bf16_unit.h).
 template <class T>
 const char* matmul_isa();
 

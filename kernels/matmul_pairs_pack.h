@@ -39,13 +39,8 @@ struct BlockSums {
 
 // 32 floats as bf16. The processor's own conversion takes subnormals for zero, as tile products do.
 inline void store_row_of_32(bf16* to, simd::Float low, simd::Float high) {
-#if defined(__AVX512BF16__)
     const __m512bh both = _mm512_cvtne2ps_pbh(static_cast<__m512>(high), static_cast<__m512>(low));
     std::memcpy(to, &both, sizeof both);
-#else
-    simd::store(to, low);
-    simd::store(to + 16, high);
-#endif
 }
 
 inline void store_row_of_32(float* to, simd::Float low, simd::Float high) {

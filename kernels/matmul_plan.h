@@ -1,7 +1,8 @@
 // kernels/matmul_plan.h: how the CPU cuts a product: blocks of k, tiles of C, and which operand is packed before.
 //
-// Everything follows from the shape alone. Blocks of k are part of a result's meaning (each is one chain from zero, and
-// they are added in order); tiles and pieces are not.
+// Everything follows from the shape alone. In float blocks of k are part of a result's meaning (each is one chain from
+// zero, and they are added in order); tiles and pieces are not. In bf16 one chain goes through all blocks, and tasks that
+// pack both operands for themselves (matmul.cpp) cut without this plan.
 #pragma once
 
 #include <algorithm>
@@ -117,7 +118,7 @@ struct Area {
 };
 
 // An operand packed for all threads, for k0 … k0 + k. Of B: panels, the first at column `first`, each [k][panel]. Of A:
-// blocks of k, each the slivers of all its rows.
+// in float blocks of k, each the slivers of all rows; in bf16 slivers, each all of k.
 template <class E>
 struct Packed {
     const E* data;

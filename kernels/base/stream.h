@@ -1,8 +1,8 @@
 // kernels/base/stream.h: an ordered queue of work on one device. On the CPU it is a fixed crew of threads; on a GPU, real or
 // simulated, it names a queue of the CUDA runtime.
 //
-// `parallel` cuts work into tiles. The number of tiles and what each computes may depend on shapes only, never on
-// threads(): that is how any number of threads gives the same bits. Tiles are taken dynamically, so a busy neighbour
+// `parallel` cuts work into tiles, by shapes only: that is how any number of threads gives the same bits. (A product may cut
+// by threads() too: its sums are one chain however it is cut, and a test compares 1 to 5 threads.) Tiles are taken dynamically, so a busy neighbour
 // slows one tile, not half of the work. Calls on one Stream come from one thread. Nothing here allocates after the
 // constructor.
 #pragma once

@@ -222,20 +222,19 @@ TEST(Cli, ADeviceTrainsOrIsRefusedInOneLine) {
     expect_usage_error(on("cuda", 1), "--run.device cuda: " + why + "; leave it out to train on the CPU");
 }
 
-TEST(Cli, WhatMultipliesBf16IsNoMoreThanTheEnvironmentAllows) {
-    const auto devices = [](const char* most) {
-        ::setenv("KEEL_MAX_ISA", most, 1);
-        const Outcome got = keel("devices");
-        ::unsetenv("KEEL_MAX_ISA");
-        return got;
-    };
-    const Outcome floats = devices("avx512"), wrong = devices("avx1024");
-    EXPECT_EQ(floats.code, 0) << floats.err;
-    const auto at = floats.out.find("products: ") + std::string("products: ").size();
-    const std::string in_f32 = floats.out.substr(at, floats.out.find(' ', at) - at);
-    EXPECT_NE(floats.out.find(" in f32, " + in_f32 + " in bf16"), std::string::npos) << floats.out;
-    EXPECT_EQ(wrong.code, 2);
-    EXPECT_EQ(wrong.err, "keel: error: KEEL_MAX_ISA is avx1024; it may be amx, avx512_bf16 or avx512, or not be set\n");
+TEST(Cli, WhatMultipliesBf16CanBeChosen) {
+    const TempFolder folder;
+    const std::string path = "'" + folder.path().string() + "'";
+    std::ofstream(folder.path() / "a.txt") << "one two two three three three\n";
+    ASSERT_EQ(keel("tokenizer train --vocab 260 --out " + path + "/tok " + path + "/a.txt").code, 0);
+    ASSERT_EQ(keel("tokenize --tokenizer " + path + "/tok --out " + path + "/a.tok " + path + "/a.txt").code, 0);
+    const Outcome got = keel("train --model.hidden 8 --model.layers 1 --model.heads 1 --model.ffn 8 --model.dtype bf16 --data.seq_len 8 "
+                             "--run.threads 1 --train.micro_batch 1 --train.global_batch 1 --train.steps 1 --run.bf16_by floats "
+                             "--data.tokenizer " + path + "/tok --data.train " + path + "/a.tok --run.dir " + path + "/run");
+    EXPECT_EQ(got.code, 0) << got.err;
+    const std::string devices = keel("devices").out;
+    const auto at = devices.find("products: ") + std::string("products: ").size();
+    EXPECT_NE(got.out.find(" threads, " + devices.substr(at, devices.find(' ', at) - at) + " matmul"), std::string::npos) << got.out;
 }
 
 TEST(Cli, InitIsShortForTheSettingOfItsName) {

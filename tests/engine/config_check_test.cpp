@@ -322,6 +322,7 @@ TEST(ConfigCheck, RefusesContradictoryMemoryCheckpointsAndRun) {
     EXPECT_REFUSED(c.profile.start = 5,
                    "--profile.start and --profile.stop are for the profilers of GPUs; leave them out, or give --run.device");
     EXPECT_REFUSED(c.run.hopper = true, "--run.hopper is for GPUs; leave it out, or give --run.device");
+    EXPECT_REFUSED(c.run.bf16_by = "tile", "--run.bf16_by is \"tile\"; did you mean tiles? Choices are auto, tiles, dots, floats");
     EXPECT_REFUSED(c.run.device = "gpu", "--run.device is \"gpu\"; did you mean cpu? Choices are cpu, cuda, cudasim");
 }
 
